@@ -1,0 +1,135 @@
+"""What a journal holds: the events of a run, and one row that says how the run stands.
+
+Guarantees: plain immutable values, nothing that reads or writes. Leaves to others: which event
+comes next (`replay`), where it is kept (`journal`), what its payload means (`context`, `engine`).
+"""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+from zlib import crc32
+
+
+class EventKind(StrEnum):
+    """What an event records. The values are stored: they are never renamed."""
+
+    ADMITTED = "admitted"
+    STEP = "step"
+    EFFECT = "effect"
+    NOW = "now"
+    RANDOM = "random"
+    UUID = "uuid"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+ENDINGS = frozenset({EventKind.COMPLETED, EventKind.FAILED})
+
+
+class RunStatus(StrEnum):
+    """How a run stands. The values are stored: they are never renamed."""
+
+    PENDING = "pending"
+    """Admitted; no attempt has begun."""
+    RUNNING = "running"
+    """An attempt has begun and has not ended the run; after a crash it still says so."""
+    COMPLETED = "completed"
+    FAILED = "failed"
+    NEEDS_ATTENTION = "needs_attention"
+    """The code, not the run, is at fault: repair it, then resume."""
+
+
+ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
+
+
+class Position(StrEnum):
+    """Where in a live durable call a process can die: the three places that differ in what is
+    left behind.
+    """
+
+    BEFORE = "before"
+    """Nothing has happened yet."""
+    WINDOW = "window"
+    """The work is done and no journal knows: the crash window."""
+    AFTER = "after"
+    """The journal has the event; only this process's memory is lost."""
+
+
+class Event(NamedTuple):
+    """One entry of a run's journal: `seq` counts from 1 without gaps, `recorded_at` is in seconds.
+
+    A named tuple, since a run makes one per step and a frozen dataclass costs three times as much
+    to make.
+    """
+
+    seq: int
+    kind: EventKind
+    name: str
+    text: str
+    recorded_at: float
+
+    @property
+    def payload(self) -> Any:
+        """The recorded value, decoded anew at each look: changing it changes no journal."""
+        return json.loads(self.text)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r}" if self.name != self.kind else str(self.kind)
+
+
+def checksum(run_id: str, generation: int, event: Event) -> int:
+    """CRC-32 over all that an event says and whose it is: any flipped byte changes it.
+
+    Names and ids hold no line break (`codec.check_name`), so the joined text has one reading.
+    """
+    seq, kind, name, text, recorded_at = event
+    line = f"{run_id}\n{generation}\n{seq}\n{kind}\n{name}\n{recorded_at!r}\n{text}"
+    return crc32(line.encode())
+
+
+class RunRow(NamedTuple):
+    """How a run stands, as the journal keeps it beside the events.
+
+    `generation` counts from 1; `structure` is the hash that the run was admitted with; `attempts`
+    counts attempts begun, so that one that dies is counted too; `error` is why a run needs
+    attention.
+    """
+
+    run_id: str
+    generation: int
+    workflow: str
+    version: str
+    structure: str
+    status: RunStatus
+    attempts: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """Why a run ended or stopped: the `type` and `message` of the error, and the `step` that it
+    came from.
+    """
+
+    type: str
+    message: str
+    step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as `Engine.describe` and `Engine.resume` tell it; `cost` is the committed spend of
+    its steps.
+    """
+
+    run_id: str
+    generation: int
+    workflow: str
+    version: str
+    status: RunStatus
+    input: Any
+    result: Any
+    error: RunError | None
+    attempts: int
+    cost: float

@@ -1,0 +1,79 @@
+"""A journal in this process's memory: for simulations and tests.
+
+Guarantees: what the other journals do, except that it ends with the process. An injected crash
+loses the engine and the context, and this object plays the disk.
+"""
+
+from collections.abc import Iterator
+from threading import Lock
+
+from durable_mini.errors import ConcurrentAppendError, JournalCorruptError
+from durable_mini.events import Event, RunRow, RunStatus, checksum
+from durable_mini.journal import Journal
+
+
+class MemoryJournal(Journal):
+    """Runs in a dictionary, each event beside its checksum."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, RunRow] = {}
+        self._events: dict[tuple[str, int], list[tuple[Event, int]]] = {}
+        self._lock = Lock()
+
+    def admit(self, row: RunRow, event: Event) -> bool:
+        """See `Journal.admit`."""
+        with self._lock:
+            if row.run_id in self._rows:
+                return False
+            self._rows[row.run_id] = row
+            check = checksum(row.run_id, row.generation, event)
+            self._events[row.run_id, row.generation] = [(event, check)]
+            return True
+
+    def append(
+        self, run_id: str, generation: int, event: Event, status: RunStatus | None = None
+    ) -> None:
+        """See `Journal.append`."""
+        with self._lock:
+            log = self._events[run_id, generation]
+            if event.seq != len(log) + 1:
+                raise ConcurrentAppendError(run_id, event.seq)
+            log.append((event, checksum(run_id, generation, event)))
+            if status is not None:
+                self._rows[run_id] = self._rows[run_id]._replace(status=status, error=None)
+
+    def begin_attempt(self, run_id: str) -> int:
+        """See `Journal.begin_attempt`."""
+        with self._lock:
+            row = self._rows[run_id]
+            row = row._replace(status=RunStatus.RUNNING, attempts=row.attempts + 1, error=None)
+            self._rows[run_id] = row
+            return row.attempts
+
+    def mark(self, run_id: str, status: RunStatus, error: str) -> None:
+        """See `Journal.mark`."""
+        with self._lock:
+            self._rows[run_id] = self._rows[run_id]._replace(status=status, error=error)
+
+    def row(self, run_id: str) -> RunRow | None:
+        """See `Journal.row`."""
+        return self._rows.get(run_id)
+
+    def rows(self) -> Iterator[RunRow]:
+        """See `Journal.rows`."""
+        return iter(list(self._rows.values()))
+
+    def events(self, run_id: str, generation: int) -> list[Event]:
+        """See `Journal.events`."""
+        log = self._events.get((run_id, generation), [])
+        for seq, (event, check) in enumerate(log, start=1):
+            if event.seq != seq or checksum(run_id, generation, event) != check:
+                raise JournalCorruptError("the checksum doesn't fit", run_id=run_id, seq=seq)
+        return [event for event, _ in log]
+
+    def integrity(self) -> list[str]:
+        """See `Journal.integrity`."""
+        return []
+
+    def close(self) -> None:
+        """See `Journal.close`: the runs stay, as a disk would keep them."""
