@@ -1,7 +1,7 @@
 """A tiny durable execution engine that hides nothing: the public names.
 
-A run survives the process that was executing it. Finished steps are in a journal; after a crash
-the workflow code is replayed against it and goes on at the first unfinished step.
+A run survives the process that was executing it. Finished steps are in a journal; after a crash the
+workflow code is replayed against it and goes on at the first unfinished step.
 
 >>> from durable_mini import Engine, MemoryJournal, workflow
 >>> @workflow(version="1")
@@ -11,66 +11,22 @@ the workflow code is replayed against it and goes on at the first unfinished ste
 'Ada'
 """
 
-from durable_mini.clock import Clock, FakeClock, SystemClock
-from durable_mini.context import Context
-from durable_mini.engine import Engine
-from durable_mini.errors import (
-    ConcurrentAppendError,
-    DurableCallError,
-    DurableError,
-    InvalidNameError,
-    JournalCorruptError,
-    NonDeterminismError,
-    NotAJournalError,
-    PayloadError,
-    RunFailed,
-    RunIdConflictError,
-    StepFailedError,
-    StorageError,
-    StructureChangedError,
-    StructureUnreadableError,
-    UnknownRunError,
-    UnknownWorkflowError,
+from durable_mini.clock import FakeClock as FakeClock, SystemClock as SystemClock
+from durable_mini.context import Context as Context
+from durable_mini.engine import Engine as Engine
+from durable_mini.errors import *  # noqa: F403 - every error is public
+from durable_mini.events import (
+    Event as Event,
+    EventKind as EventKind,
+    Position as Position,
+    Run as Run,
+    RunStatus as RunStatus,
 )
-from durable_mini.events import Event, EventKind, Position, Run, RunError, RunStatus
-from durable_mini.journal.memory import MemoryJournal
-from durable_mini.journal.sqlite import SQLiteJournal
-from durable_mini.retry import RetryPolicy
-from durable_mini.structure import Structure, Workflow, structure, workflow
-
-__all__ = [
-    "Clock",
-    "ConcurrentAppendError",
-    "Context",
-    "DurableCallError",
-    "DurableError",
-    "Engine",
-    "Event",
-    "EventKind",
-    "FakeClock",
-    "InvalidNameError",
-    "JournalCorruptError",
-    "MemoryJournal",
-    "NonDeterminismError",
-    "NotAJournalError",
-    "PayloadError",
-    "Position",
-    "RetryPolicy",
-    "Run",
-    "RunError",
-    "RunFailed",
-    "RunIdConflictError",
-    "RunStatus",
-    "SQLiteJournal",
-    "StepFailedError",
-    "StorageError",
-    "Structure",
-    "StructureChangedError",
-    "StructureUnreadableError",
-    "SystemClock",
-    "UnknownRunError",
-    "UnknownWorkflowError",
-    "Workflow",
-    "structure",
-    "workflow",
-]
+from durable_mini.journal.memory import MemoryJournal as MemoryJournal
+from durable_mini.journal.sqlite import SQLiteJournal as SQLiteJournal
+from durable_mini.retry import RetryPolicy as RetryPolicy
+from durable_mini.structure import (
+    Workflow as Workflow,
+    structure as structure,
+    workflow as workflow,
+)

@@ -26,15 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from durable_mini import (
-    DurableError,
-    Engine,
-    Event,
-    JournalCorruptError,
-    NotAJournalError,
-    Run,
-    SQLiteJournal,
-)
+from durable_mini import DurableError, Engine, Event, JournalCorruptError, Run, SQLiteJournal
 from durable_mini.lab import results as lab_results
 from durable_mini.lab.course import jupyter_command, open_jupyter, working_folder
 from durable_mini.ops import verify as verify_journal
@@ -234,7 +226,12 @@ def _checked(path: Path) -> SQLiteJournal:
     if not path.exists():
         raise FileNotFoundError(f"{path}: there is no such file. Next: check the path.")
     if path.is_file() and path.stat().st_size == 0:
-        raise NotAJournalError(str(path), "it is empty")
+        raise ValueError(f"{path} is not a journal: it is empty. Next: check the path.")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise PermissionError(
+            f"{path}: its folder is read-only, and SQLite keeps a lock file there even to read. "
+            "Next: copy the journal to a folder that you can write."
+        )
     return SQLiteJournal(path)
 
 
@@ -249,7 +246,7 @@ def _run_row(run: Run, events: int) -> dict[str, Any]:
         "events": events,
         "cost": run.cost,
         "result": run.result,
-        "error": None if run.error is None else asdict(run.error),
+        "error": None if run.error is None else run.error._asdict(),
     }
 
 

@@ -5,32 +5,21 @@ Guarantees: no other module of the engine asks the operating system for the time
 """
 
 import time
-from typing import Protocol
-
-
-class Clock(Protocol):
-    """What the engine needs of time."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-
-    def sleep(self, seconds: float) -> None:
-        """Come back after `seconds`."""
 
 
 class SystemClock:
     """The wall clock of this machine."""
 
     def now(self) -> float:
-        """Seconds since the epoch, as this machine has them."""
+        """Seconds since the epoch."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Block this thread for `seconds`."""
+        """Come back after `seconds`."""
         time.sleep(seconds)
 
 
-class FakeClock:
+class FakeClock(SystemClock):
     """A clock that stands still until it is told: a week passes in no time.
 
     Args:
@@ -48,6 +37,4 @@ class FakeClock:
         """Move on by `seconds`; a negative number is a clock that was set back."""
         self._now_s += seconds
 
-    def sleep(self, seconds: float) -> None:
-        """Return at once, with the clock moved on by `seconds`."""
-        self.advance(seconds)
+    sleep = advance

@@ -10,31 +10,36 @@ live equals replay. After anything that stops the engine every later call raises
 import json
 import random
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from math import isfinite
 from threading import get_ident
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote
 
-from durable_mini.clock import Clock
+from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, detached, digest_arguments, round_trip
-from durable_mini.errors import DurableCallError, PayloadError, StepFailedError
+from durable_mini.errors import DurableCallError, StepFailedError
 from durable_mini.events import Event, EventKind, Position, RunRow
 from durable_mini.journal import Journal
 from durable_mini.replay import Cursor
 from durable_mini.retry import ONCE, RetryPolicy
 
-Probe = Callable[[Position, EventKind, str], None]
+Fn = Callable[..., Any]
+Retry = RetryPolicy | None
 Cost = float | Callable[[Any], float]
+Probe = Callable[[Position, EventKind, str], None]
+# A durable call: kind, name, body, arguments by place and by name, policy, cost, an effect's key. A
+# plain tuple, since one is made for every step, and a named one takes eight times as long to make.
+_Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], RetryPolicy, Cost, str | None]
+_Outcome = tuple[Any, Any, Exception | None]  # the last is what a step failed with
 
 MAX_MESSAGE_LENGTH = 2_000
-_KEY_SAFE = "!$&'()*+,:;=@ "  # everything printable but the key's own signs: / # ~ %
+# A part of a key keeps everything printable but the key's own signs: / # ~ %
+_quoted = lru_cache(maxsize=4096)(partial(quote, safe="!$&'()*+,:;=@ "))
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """What every attempt of an engine shares.
 
     `probe` is called at the three positions of every live durable call: a test may raise there, or
@@ -42,23 +47,10 @@ class Settings:
     """
 
     journal: Journal
-    clock: Clock
+    clock: SystemClock
     max_payload_bytes: int
     compare_arguments: bool
     probe: Probe | None
-
-
-class _Call(NamedTuple):
-    """A step or an effect as the workflow code asked for it; `key` is None for a step."""
-
-    kind: EventKind
-    name: str
-    fn: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    retry: RetryPolicy
-    cost: Cost
-    key: str | None
 
 
 class Context:
@@ -68,15 +60,11 @@ class Context:
     (whether the next durable call will be answered from the journal).
     """
 
-    def __init__(
-        self, settings: Settings, row: RunRow, attempt: int, events: Sequence[Event]
-    ) -> None:
+    def __init__(self, settings: Settings, row: RunRow, attempt: int, events: list[Event]) -> None:
         self.run_id, self.generation, self.attempt = row.run_id, row.generation, attempt
-        self._journal, self._clock, self._probe = settings.journal, settings.clock, settings.probe
-        self._max_payload_bytes = settings.max_payload_bytes
+        self._settings, self._row, self._probe = settings, row, settings.probe
         self._cursor = Cursor(row.run_id, events, compare_arguments=settings.compare_arguments)
-        self._seq = len(events)
-        self._thread = get_ident()
+        self._seq, self._thread = len(events), get_ident()
         self._body_of: str | None = None  # the step whose body is running
         self._keys_given: dict[str, int] = {}
         self._stopped: BaseException | None = None
@@ -88,14 +76,7 @@ class Context:
         return self._cursor.replaying
 
     def step(
-        self,
-        name: str,
-        fn: Callable[..., Any],
-        /,
-        *args: Any,
-        retry: RetryPolicy | None = None,
-        cost: Cost = 0.0,
-        **kwargs: Any,
+        self, name: str, fn: Fn, /, *args: Any, retry: Retry = None, cost: Cost = 0.0, **kwargs: Any
     ) -> Any:
         """Run `fn(*args, **kwargs)` once and record its result; on replay return the record.
 
@@ -114,18 +95,17 @@ class Context:
         Crash:
             Before the commit the step is unknown, and the next attempt runs it again.
         """
-        return self._perform(
-            _Call(EventKind.STEP, name, fn, args, kwargs, retry or ONCE, cost, None)
-        )
+        kind = EventKind.STEP
+        return self._perform((kind, name, fn, args, kwargs, retry or ONCE, cost, None))
 
     def effect(
         self,
         name: str,
-        fn: Callable[..., Any],
+        fn: Fn,
         /,
         *args: Any,
         key: str | None = None,
-        retry: RetryPolicy | None = None,
+        retry: Retry = None,
         cost: Cost = 0.0,
         **kwargs: Any,
     ) -> Any:
@@ -140,19 +120,17 @@ class Context:
             the call. Only a receiver that knows the key can drop the repeat.
         """
         check_name(name, "step name")
-        if key is None:
-            key = self._key_for(name)
-        else:
+        own_key = self._key_for(name)
+        if key is not None:
             check_name(key, "idempotency key")
-        return self._perform(
-            _Call(EventKind.EFFECT, name, fn, args, kwargs, retry or ONCE, cost, key)
-        )
+        kind, key = EventKind.EFFECT, own_key if key is None else key
+        return self._perform((kind, name, fn, args, kwargs, retry or ONCE, cost, key))
 
     def now(self) -> float:
         """The time of the first execution, in seconds since the epoch; on replay the recorded
         one.
         """
-        return float(self._record(EventKind.NOW, self._clock.now))
+        return float(self._record(EventKind.NOW, self._settings.clock.now))
 
     def random(self) -> float:
         """A random number in [0, 1), drawn once and recorded."""
@@ -162,128 +140,99 @@ class Context:
         """A random UUID as a string, drawn once and recorded."""
         return str(self._record(EventKind.UUID, lambda: str(uuid.uuid4())))
 
-    def _record(self, kind: EventKind, produce: Callable[[], Any]) -> Any:
+    def _record(self, kind: EventKind, read: Callable[[], Any]) -> Any:
         """A value from outside the run, kept from its first reading on."""
-        self._enter(kind, kind)
-        try:
-            recorded = self._cursor.take(kind, kind)
-            if recorded is None:
-                self._reach(Position.BEFORE, kind, kind)
-                text, value = round_trip(produce(), kind, kind, "value", self._max_payload_bytes)
-                self._commit(kind, kind, f'{{"result":{text}}}')
-                return value
-        except BaseException as stop:
-            self.stop(stop)
-        return recorded[1]["result"]
+        return self._perform((kind, kind, read, (), {}, ONCE, 0.0, None))
 
     def _perform(self, call: _Call) -> Any:
-        """Answer a step or an effect from the journal, or execute it."""
+        """Answer a durable call from the journal, or execute it."""
         kind, name, _, args, kwargs, _, cost, _ = call
         self._enter(kind, name)
         check_name(name, "step name")
         if cost and not callable(cost):
             _check_cost(cost)
-        digest, opaque = digest_arguments(args, kwargs, kind, name)
+        digest, opaque = digest_arguments(args, kwargs)
         try:
             recorded = self._cursor.take(kind, name, digest)
-            if recorded is None:
-                return self._execute(call, digest, opaque)
-        except StepFailedError:
-            raise
+            seq, payload, cause = recorded or self._execute(call, digest, opaque)
         except BaseException as stop:
-            self.stop(stop)
-        return self._outcome(name, *recorded)
-
-    def _outcome(self, name: str, event: Event, payload: Any) -> Any:
-        """What a recorded step gave: its result, or the failure that it ended in."""
-        if "error" in payload:
-            kind_of_error, message = payload["error"]["type"], payload["error"]["message"]
-            raise StepFailedError(
-                kind_of_error, message, step=name, run_id=self.run_id, seq=event.seq
-            )
+            self._stop(stop)
         self._cost += payload.get("cost", 0.0)
+        if "error" in payload:
+            failed = {"run_id": self.run_id, "step": name, "seq": seq, **payload["error"]}
+            raise StepFailedError(**failed) from cause
         return payload["result"]
 
-    def _execute(self, call: _Call, digest: str, opaque: tuple[str, ...]) -> Any:
-        """Do the work, as often as the policy allows, and commit how it ended."""
+    def _execute(self, call: _Call, digest: str, opaque: list[str]) -> _Outcome:
+        """Do the work as often as the policy allows, and commit how it ended.
+
+        Returns:
+            What replay will find: sequence number and payload; and the exception of a failed step.
+        """
+        kind, name, _, _, _, retry, cost, key = call
         head = f'"args":"{digest}"'
         if opaque:
             head += f',"opaque":{json.dumps(opaque)}'
-        if call.key is not None:
-            head += f',"key":{json.dumps(call.key)}'
+        if key is not None:
+            head += f',"key":{json.dumps(key)}'
         tries = 1
-        while True:
-            try:
-                text, value, spent = self._try(call)
-                break
-            except _TryFailed as failed:
-                error = failed.error
-            if isinstance(error, PayloadError) or not call.retry.allows(tries, error):
-                raise self._fail(call, head, tries, error)
-            self._clock.sleep(call.retry.delay_s(tries))
+        text, value, error = self._try(call)
+        while error is not None and retry.allows(tries, error):
+            self._settings.clock.sleep(retry.delay_s(tries))
             tries += 1
+            text, value, error = self._try(call)
         if tries > 1:
             head += f',"tries":{tries}'
+        if error is not None:  # stable fields: a traceback would differ at the next attempt
+            fields = {"type": type(error).__name__, "message": str(error)[:MAX_MESSAGE_LENGTH]}
+            self._commit(kind, name, f'{{{head},"error":{json.dumps(fields)}}}')
+            return self._seq, {"error": fields}, error
+        spent = _check_cost(cost(value)) if callable(cost) else cost
         if spent:
             head += f',"cost":{spent!r}'
-        self._commit(call.kind, call.name, f'{{{head},"result":{text}}}')
-        self._cost += spent
-        return value
+        self._commit(kind, name, f'{{{head},"result":{text}}}')
+        return self._seq, {"result": value, "cost": spent}, None
 
-    def _try(self, call: _Call) -> tuple[str, Any, float]:
-        """One try: the result's text, the result as replay will see it, and what it cost."""
-        kind, name, fn, args, kwargs, _, cost, key = call
-        self._reach(Position.BEFORE, kind, name)
-        given = detached(kwargs) if kwargs else {}
+    def _try(self, call: _Call) -> _Outcome:
+        """One try: the result's text and the result as replay will see it, or what it failed
+        with.
+        """
+        kind, name, fn, args, kwargs, _, _, key = call
+        if self._probe is not None:
+            self._probe(Position.BEFORE, kind, name)
+        given = detached(kwargs)
         if key is not None:
             given["idempotency_key"] = key
         self._body_of = name
         try:
-            result = fn(*[detached(argument) for argument in args], **given)
-            text, value = round_trip(result, kind, name, "result", self._max_payload_bytes)
-            spent = _spent(cost, value, kind, name) if callable(cost) else cost
+            result = fn(*map(detached, args), **given)
+            limit_bytes = self._settings.max_payload_bytes
+            return *round_trip(result, kind, name, "result", limit_bytes), None
         except Exception as error:
-            if self._stopped is not None:  # a durable call in the body: not the step's failure
-                raise self._stopped from None
-            raise _TryFailed(error) from error
+            self.check_stopped()  # a durable call in the body is the code's fault, not the step's
+            return "", None, error
         finally:
             self._body_of = None
-        return text, value, spent
-
-    def _fail(self, call: _Call, head: str, tries: int, error: Exception) -> StepFailedError:
-        """Commit a final failure as stable fields: a traceback would differ at the next attempt."""
-        kind_of_error, message = type(error).__name__, str(error)[:MAX_MESSAGE_LENGTH]
-        if tries > 1:
-            head += f',"tries":{tries}'
-        stored = json.dumps({"type": kind_of_error, "message": message})
-        self._commit(call.kind, call.name, f'{{{head},"error":{stored}}}')
-        failure = StepFailedError(
-            kind_of_error, message, step=call.name, run_id=self.run_id, seq=self._seq
-        )
-        failure.__cause__ = error
-        return failure
 
     def _commit(self, kind: EventKind, name: str, text: str) -> None:
-        self._reach(Position.WINDOW, kind, name)
-        # The crash window: the body has done its work, and until append returns no journal knows.
-        event = Event(self._seq + 1, kind, name, text, self._clock.now())
-        self._journal.append(self.run_id, self.generation, event)
-        self._seq += 1
-        self._reach(Position.AFTER, kind, name)
-
-    def _reach(self, position: Position, kind: EventKind, name: str) -> None:
         if self._probe is not None:
-            self._probe(position, kind, name)
+            self._probe(Position.WINDOW, kind, name)
+        # The crash window: the body has done its work, and until append returns no journal knows.
+        event = Event(self._seq + 1, kind, name, text, self._settings.clock.now())
+        self._settings.journal.append(self._row, event)
+        self._seq += 1
+        if self._probe is not None:
+            self._probe(Position.AFTER, kind, name)
 
     def _enter(self, kind: EventKind, name: str) -> None:
         """Refuse a durable call that replay couldn't find again, and any call after a stop."""
-        if self._stopped is not None:
-            raise self._stopped
         body = self._body_of
-        if body is None and get_ident() == self._thread:
+        if self._stopped is None and body is None and get_ident() == self._thread:
             return
+        self.check_stopped()
         reason = "from another thread" if body is None else f"inside the body of step {body!r}"
-        self.stop(DurableCallError(self.run_id, f"{kind} {name!r}", reason))
+        call = f"{kind} {name!r}"
+        self._stop(DurableCallError(run_id=self.run_id, call=call, reason=reason))
 
     def _key_for(self, name: str) -> str:
         count = self._keys_given.get(name, 0) + 1
@@ -291,15 +240,10 @@ class Context:
         key = f"{_quoted(self.run_id)}/{_quoted(name)}"
         return key if count == 1 else f"{key}#{count}"
 
-    @property
-    def next_seq(self) -> int:
-        """The sequence number of the event that would be appended next."""
-        return self._seq + 1
-
-    @property
-    def cost(self) -> float:
-        """Committed spend of the steps so far, replayed and live."""
-        return self._cost
+    def _stop(self, reason: BaseException) -> NoReturn:
+        """End this attempt: every later durable call raises the first reason again."""
+        self._stopped = self._stopped or reason
+        raise reason
 
     def check_stopped(self) -> None:
         """Raise what stopped this attempt, whatever the workflow code made of it."""
@@ -311,43 +255,14 @@ class Context:
         self.check_stopped()
         self._cursor.finish(ending)
 
-    def leave(self) -> None:
-        """Refuse durable calls from now on: the attempt is over."""
-        if self._stopped is None:
-            self._stopped = DurableCallError(
-                self.run_id, "a durable call", "after the attempt ended"
-            )
-
-    def stop(self, reason: BaseException) -> NoReturn:
-        """End this attempt: every later durable call raises the first reason again."""
-        if self._stopped is None:
-            self._stopped = reason
-        raise reason
-
-
-class _TryFailed(Exception):  # noqa: N818 - never leaves this module
-    """Carries a step's own exception past the engine's, so that neither is taken for the other."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        super().__init__()
-
-
-@lru_cache(maxsize=4096)
-def _quoted(part: str) -> str:
-    return quote(part, safe=_KEY_SAFE)
+    def leave(self) -> tuple[int, float]:
+        """Refuse durable calls from now on; the last sequence number and the committed spend."""
+        over = DurableCallError(run_id=self.run_id, call="it", reason="after the attempt ended")
+        self._stopped = self._stopped or over
+        return self._seq, self._cost
 
 
 def _check_cost(cost: Any) -> float:
-    if isinstance(cost, bool) or not isinstance(cost, int | float):
-        raise TypeError(f"the cost is of type {type(cost).__name__}, not a number")
     if not (isfinite(cost) and cost >= 0):
         raise ValueError(f"the cost is {cost!r}, not a finite number of at least 0")
-    return cost
-
-
-def _spent(cost: Callable[[Any], float], result: Any, kind: EventKind, name: str) -> float:
-    try:
-        return _check_cost(cost(result))
-    except Exception as error:
-        raise PayloadError(kind, name, "cost", f"can't be had from the result: {error}") from error
+    return float(cost)

@@ -7,41 +7,18 @@ again; how a run ended is recorded once. Leaves to others: what workflow code ma
 """
 
 import json
-import math
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
-from durable_mini.clock import Clock, SystemClock
+from durable_mini import errors
+from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, encode_sorted, round_trip
 from durable_mini.context import Context, Probe, Settings
-from durable_mini.errors import (
-    ConcurrentAppendError,
-    JournalCorruptError,
-    NonDeterminismError,
-    RunFailed,
-    RunIdConflictError,
-    StepFailedError,
-    StorageError,
-    StructureChangedError,
-    UnknownRunError,
-    UnknownWorkflowError,
-)
-from durable_mini.events import (
-    ENDED,
-    ENDINGS,
-    Event,
-    EventKind,
-    Run,
-    RunError,
-    RunRow,
-    RunStatus,
-)
+from durable_mini.events import ENDED, Event, EventKind, Run, RunError, RunRow, RunStatus
 from durable_mini.journal import Journal
 from durable_mini.structure import Workflow, structure
-
-MAX_SHOWN = 80
 
 
 class Engine:
@@ -64,14 +41,12 @@ class Engine:
         journal: Journal,
         workflows: Iterable[Workflow] = (),
         *,
-        clock: Clock | None = None,
+        clock: SystemClock = SystemClock(),  # noqa: B008 - it keeps nothing
         max_payload_bytes: int = 262_144,
         compare_arguments: bool = True,
         probe: Probe | None = None,
     ) -> None:
-        self._journal = journal
-        self._clock = clock or SystemClock()
-        self._settings = Settings(journal, self._clock, max_payload_bytes, compare_arguments, probe)
+        self._settings = Settings(journal, clock, max_payload_bytes, compare_arguments, probe)
         self._workflows: dict[tuple[str, str], Workflow] = {}
         for workflow in workflows:
             known = self._workflows.setdefault((workflow.name, workflow.version), workflow)
@@ -98,9 +73,7 @@ class Engine:
             Before the commit there is no run, and asking again with the same id admits it.
         """
         if not isinstance(workflow, Workflow):
-            raise TypeError(
-                f"{workflow!r} is no workflow. Next: decorate the function with @workflow."
-            )
+            raise TypeError(f"{workflow!r} is no workflow. Next: decorate it with @workflow.")
         self._registered(workflow.name, workflow.version)
         run_id = str(uuid.uuid4()) if run_id is None else run_id
         check_name(run_id, "run id")
@@ -108,8 +81,8 @@ class Engine:
         found = structure(workflow)
         payload = f'{{"calls":{json.dumps(found.calls)},"input":{text}}}'
         row = RunRow(run_id, 1, workflow.name, workflow.version, found.hash, RunStatus.PENDING)
-        event = Event(1, EventKind.ADMITTED, workflow.name, payload, self._clock.now())
-        if not self._journal.admit(row, event):
+        event = Event(1, EventKind.ADMITTED, row.workflow, payload, self._settings.clock.now())
+        if not self._settings.journal.admit(row, event):
             self._refuse_conflict(run_id, workflow, value)
         return run_id
 
@@ -134,12 +107,9 @@ class Engine:
         workflow = self._registered(row.workflow, row.version, run_id)
         events = self._history(row)
         admitted = events[0].payload
-        found = structure(workflow)
-        if found.hash != row.structure:
-            raise StructureChangedError(
-                run_id, row.workflow, row.version, admitted["calls"], found.calls
-            )
-        attempt = self._journal.begin_attempt(run_id)
+        if structure(workflow).hash != row.structure:
+            raise _changed(row, admitted["calls"], list(structure(workflow).calls))
+        attempt = self._settings.journal.begin_attempt(run_id)
         context = Context(self._settings, row, attempt, events)
         return self._drive(workflow, row, context, admitted["input"])
 
@@ -158,9 +128,9 @@ class Engine:
 
     def runs(self, status: RunStatus | str | None = None) -> Iterator[Run]:
         """All runs in the order of their admission, or those of one status."""
-        wanted = None if status is None else RunStatus(status)
-        for row in self._journal.rows():
-            if wanted is None or row.status is wanted:
+        wanted = tuple(RunStatus) if status is None else (RunStatus(status),)
+        for row in self._settings.journal.rows():
+            if row.status in wanted:
                 yield self._told(row)
 
     def history(self, run_id: str, generation: int | None = None) -> list[Event]:
@@ -171,135 +141,112 @@ class Engine:
             JournalCorruptError: the history is damaged, naming the first event that is.
         """
         row = self._row(run_id)
-        events = self._journal.events(run_id, generation or row.generation)
+        row = row._replace(generation=generation or row.generation)
+        events = self._settings.journal.events(row)
         if not events:
-            raise UnknownRunError(run_id, generation)
+            raise errors.UnknownRunError(run_id=run_id, generation=generation)
         return events
 
     def _drive(self, workflow: Workflow, row: RunRow, context: Context, value: Any) -> Run:
         """One attempt: call the workflow function, and record how the run ended if it did."""
         try:
-            result, error = self._verdict(workflow, context, value)
-        except NonDeterminismError as divergence:
+            text, result, error = self._verdict(workflow, context, value)
+        except errors.NonDeterminismError as divergence:
             self._needs_attention(row.run_id, divergence)
             raise
-        except (StorageError, ConcurrentAppendError, JournalCorruptError):
+        except (errors.StorageError, errors.ConcurrentAppendError, errors.JournalCorruptError):
             raise
         except Exception as bug:
             self._needs_attention(row.run_id, bug)
             return self.describe(row.run_id)
         finally:
-            context.leave()
-        if error is None:
-            text, result = result
-            kind, status, payload = EventKind.COMPLETED, RunStatus.COMPLETED, f'{{"result":{text}}}'
-        else:
-            kind, status, payload = (
-                EventKind.FAILED,
-                RunStatus.FAILED,
-                json.dumps({"error": asdict(error)}),
-            )
-        event = Event(context.next_seq, kind, row.workflow, payload, self._clock.now())
+            last_seq, cost = context.leave()
+        kind = EventKind.COMPLETED if error is None else EventKind.FAILED
+        event = Event(last_seq + 1, kind, row.workflow, text, self._settings.clock.now())
         # A crash before this commit replays the whole run and comes here again.
-        self._journal.append(row.run_id, row.generation, event, status)
-        return Run(
-            row.run_id,
-            row.generation,
-            row.workflow,
-            row.version,
-            status,
-            value,
-            result,
-            error,
-            context.attempt,
-            context.cost,
-        )
+        self._settings.journal.append(row, event, RunStatus(kind))
+        return Run(*row[:4], RunStatus(kind), value, result, error, context.attempt, cost)
 
     def _verdict(
         self, workflow: Workflow, context: Context, value: Any
-    ) -> tuple[Any, RunError | None]:
-        """What the workflow code came to: its result with its text, or the failure that ends the
-        run.
+    ) -> tuple[str, Any, RunError | None]:
+        """What the workflow code came to: the ending's payload, and the result or the error in
+        it.
         """
         try:
             result = workflow.fn(context, detached(value))
-        except (StepFailedError, RunFailed) as verdict:
+        except (errors.StepFailedError, errors.RunFailed) as verdict:
             context.check_end("the run to fail")
-            return None, _run_error(verdict)
+            error = _run_error(verdict)
+            return json.dumps({"error": error._asdict()}), None, error
         except BaseException:
             context.check_stopped()  # an exception of the code's own doesn't hide a stop
             raise
         context.check_end("the end of the workflow")
         limit_bytes = self._settings.max_payload_bytes
-        return round_trip(result, "run", context.run_id, "result", limit_bytes), None
+        text, result = round_trip(result, "run", context.run_id, "result", limit_bytes)
+        return f'{{"result":{text}}}', result, None
 
     def _needs_attention(self, run_id: str, error: Exception) -> None:
-        self._journal.mark(run_id, RunStatus.NEEDS_ATTENTION, json.dumps(asdict(_run_error(error))))
+        stored = json.dumps(_run_error(error)._asdict())
+        self._settings.journal.mark(run_id, RunStatus.NEEDS_ATTENTION, stored)
 
     def _registered(self, name: str, version: str, run_id: str | None = None) -> Workflow:
         found = self._workflows.get((name, version))
         if found is None:
             known = [f"{other!r} version {of!r}" for other, of in self._workflows]
-            raise UnknownWorkflowError(name, version, known, run_id)
+            facts = {"workflow": name, "version": version, "run_id": run_id}
+            raise errors.UnknownWorkflowError(registered=", ".join(known) or "none", **facts)
         return found
 
     def _row(self, run_id: str) -> RunRow:
-        row = self._journal.row(run_id)
+        row = self._settings.journal.row(run_id)
         if row is None:
-            raise UnknownRunError(run_id)
+            raise errors.UnknownRunError(run_id=run_id, generation=1)
         return row
 
     def _history(self, row: RunRow) -> list[Event]:
         """The events of a run's generation, refused where they can't be what its row says."""
-        events = self._journal.events(row.run_id, row.generation)
+        events = self._settings.journal.events(row)
         if not events or events[0].kind is not EventKind.ADMITTED:
-            raise JournalCorruptError("its admission is missing", run_id=row.run_id, seq=1)
-        if (events[-1].kind in ENDINGS) != (row.status in ENDED):
-            raise JournalCorruptError(
-                f"its row says {row.status}, its last event is {events[-1].kind}",
-                run_id=row.run_id,
-                seq=len(events),
-            )
+            raise errors.JournalCorruptError("the admission is missing", row.run_id, 1)
+        if (events[-1].kind in ENDED) != (row.status in ENDED):
+            why = f"its row says {row.status}, its last event is {events[-1].kind}"
+            raise errors.JournalCorruptError(why, row.run_id, len(events))
         return events
 
     def _told(self, row: RunRow) -> Run:
-        events = self._history(row)
-        payloads = [event.payload for event in events]
+        payloads = [event.payload for event in self._history(row)]
         last = payloads[-1] if row.status in ENDED else {}
-        error = last.get("error") or (decode(row.error) if row.error else None)
-        return Run(
-            row.run_id,
-            row.generation,
-            row.workflow,
-            row.version,
-            row.status,
-            payloads[0]["input"],
-            last.get("result"),
-            RunError(**error) if error else None,
-            row.attempts,
-            math.fsum(payload.get("cost", 0.0) for payload in payloads),
-        )
+        stored = last.get("error") or (decode(row.error) if row.error else None)
+        error = RunError(**stored) if stored else None
+        cost = sum(payload.get("cost", 0.0) for payload in payloads)
+        value, result = payloads[0]["input"], last.get("result")
+        return Run(*row[:4], row.status, value, result, error, row.attempts, cost)
 
     def _refuse_conflict(self, run_id: str, workflow: Workflow, value: Any) -> None:
         """The second half of `start` for a taken id: the same request is no error, another one
         is.
         """
         row = self._row(run_id)
-        if row.workflow != workflow.name:
-            raise RunIdConflictError(
-                run_id, f"workflow {row.workflow!r}", f"workflow {workflow.name!r}"
-            )
-        recorded = self._history(row)[0].payload["input"]
-        if encode_sorted(recorded) != encode_sorted(value):
-            raise RunIdConflictError(run_id, f"input {_short(recorded)}", f"input {_short(value)}")
+        known = self._history(row)[0].payload["input"]
+        recorded = f"{row.workflow} with input {encode_sorted(known)}"
+        requested = f"{workflow.name} with input {encode_sorted(value)}"
+        if recorded != requested:
+            facts = {"recorded": f"{recorded:.120}", "requested": f"{requested:.120}"}
+            raise errors.RunIdConflictError(run_id=run_id, **facts)
+
+
+def _changed(row: RunRow, recorded: list[str], requested: list[str]) -> errors.DurableError:
+    """The error with the first difference between two lists of durable calls."""
+    pairs = list(zip_longest(recorded, requested, fillvalue="nothing more"))
+    place = next(place for place, (before, after) in enumerate(pairs) if before != after)
+    facts = {"recorded": recorded, "requested": requested, "position": place + 1}
+    facts |= {"before": pairs[place][0].strip(), "after": pairs[place][1].strip()}
+    return errors.StructureChangedError(**row._asdict(), **facts)
 
 
 def _run_error(error: BaseException) -> RunError:
-    if isinstance(error, StepFailedError):
+    if isinstance(error, errors.StepFailedError):
         return RunError(error.type, error.message, error.step)
     return RunError(type(error).__name__, str(error))
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

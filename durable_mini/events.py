@@ -5,7 +5,6 @@ comes next (`replay`), where it is kept (`journal`), what its payload means (`co
 """
 
 import json
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -24,9 +23,6 @@ class EventKind(StrEnum):
     FAILED = "failed"
 
 
-ENDINGS = frozenset({EventKind.COMPLETED, EventKind.FAILED})
-
-
 class RunStatus(StrEnum):
     """How a run stands. The values are stored: they are never renamed."""
 
@@ -40,7 +36,8 @@ class RunStatus(StrEnum):
     """The code, not the run, is at fault: repair it, then resume."""
 
 
-ENDED = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
+ENDED: frozenset[str] = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
+"""Statuses that are final; the kind of the event that made one has the same name."""
 
 
 class Position(StrEnum):
@@ -78,16 +75,6 @@ class Event(NamedTuple):
         return f"{self.kind} {self.name!r}" if self.name != self.kind else str(self.kind)
 
 
-def checksum(run_id: str, generation: int, event: Event) -> int:
-    """CRC-32 over all that an event says and whose it is: any flipped byte changes it.
-
-    Names and ids hold no line break (`codec.check_name`), so the joined text has one reading.
-    """
-    seq, kind, name, text, recorded_at = event
-    line = f"{run_id}\n{generation}\n{seq}\n{kind}\n{name}\n{recorded_at!r}\n{text}"
-    return crc32(line.encode())
-
-
 class RunRow(NamedTuple):
     """How a run stands, as the journal keeps it beside the events.
 
@@ -106,8 +93,17 @@ class RunRow(NamedTuple):
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunError:
+def checksum(row: RunRow, event: Event) -> int:
+    """CRC-32 over all that an event says and whose it is: any flipped byte changes it.
+
+    Names and ids hold no line break (`codec.check_name`), so the joined text has one reading.
+    """
+    seq, kind, name, text, recorded_at = event
+    line = f"{row.run_id}\n{row.generation}\n{seq}\n{kind}\n{name}\n{recorded_at!r}\n{text}"
+    return crc32(line.encode())
+
+
+class RunError(NamedTuple):
     """Why a run ended or stopped: the `type` and `message` of the error, and the `step` that it
     came from.
     """
@@ -117,8 +113,7 @@ class RunError:
     step: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """A run as `Engine.describe` and `Engine.resume` tell it; `cost` is the committed spend of
     its steps.
     """

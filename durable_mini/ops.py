@@ -4,11 +4,11 @@ Guarantees: reads only; one damaged run doesn't hide the others. Leaves to other
 """
 
 from dataclasses import dataclass
-from hashlib import sha256
 
 from durable_mini.errors import JournalCorruptError
-from durable_mini.events import ENDED, ENDINGS, Event, EventKind, RunRow
+from durable_mini.events import ENDED, Event, EventKind, RunRow
 from durable_mini.journal import Journal
+from durable_mini.structure import structure_hash
 
 _WITH_OUTCOME = frozenset({EventKind.STEP, EventKind.EFFECT})
 
@@ -49,13 +49,14 @@ def verify(journal: Journal) -> Verification:
     Raises:
         StorageError: the journal can't be read at all.
     """
-    problems = [Problem(None, None, text) for text in journal.integrity()]
+    problems: list[Problem] = []
     runs = events = 0
     try:
+        problems += [Problem(None, None, text) for text in journal.integrity()]
         for row in journal.rows():
             runs += 1
             try:
-                history = journal.events(row.run_id, row.generation)
+                history = journal.events(row)
             except JournalCorruptError as error:
                 problems.append(Problem(error.run_id or row.run_id, error.seq, error.reason))
                 continue
@@ -63,7 +64,7 @@ def verify(journal: Journal) -> Verification:
             broken = _first_broken_law(row, history)
             if broken is not None:
                 problems.append(broken)
-    except JournalCorruptError as error:  # the rows themselves can't be read on
+    except JournalCorruptError as error:  # the file itself can't be read on
         problems.append(Problem(error.run_id, error.seq, error.reason))
     return Verification(runs, events, tuple(problems))
 
@@ -76,14 +77,13 @@ def _first_broken_law(row: RunRow, history: list[Event]) -> Problem | None:
         if broken is not None:
             return Problem(row.run_id, event.seq, broken)
     last = history[-1]
-    if (last.kind in ENDINGS) != (row.status in ENDED) or (
-        last.kind in ENDINGS and last.kind != row.status
-    ):
+    ended = str(last.kind) if last.kind in ENDED else None
+    if ended != (str(row.status) if row.status in ENDED else None):
         return Problem(
             row.run_id, last.seq, f"the row says {row.status}, the last event is {last.kind}"
         )
     calls = history[0].payload["calls"]
-    if sha256("\n".join(calls).encode()).hexdigest()[:16] != row.structure:
+    if structure_hash(calls) != row.structure:
         return Problem(row.run_id, 1, "the structure hash doesn't fit the recorded durable calls")
     return None
 
@@ -91,7 +91,7 @@ def _first_broken_law(row: RunRow, history: list[Event]) -> Problem | None:
 def _broken_event(event: Event, count: int) -> str | None:
     if (event.kind is EventKind.ADMITTED) != (event.seq == 1):
         return "the admission is not where it belongs"
-    if event.kind in ENDINGS and event.seq != count:
+    if event.kind in ENDED and event.seq != count:
         return f"{count - event.seq} more events follow the run's ending"
     try:
         payload = event.payload

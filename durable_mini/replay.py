@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from durable_mini.errors import NonDeterminismError
-from durable_mini.events import ENDINGS, Event, EventKind
+from durable_mini.events import ENDED, Event, EventKind
 
 
 class Cursor:
@@ -22,11 +22,9 @@ class Cursor:
         compare_arguments: False compares kind and name only.
     """
 
-    __slots__ = ("_compare_arguments", "_events", "_position", "_run_id")
-
     def __init__(self, run_id: str, events: Sequence[Event], *, compare_arguments: bool) -> None:
         self._run_id = run_id
-        self._events = [event for event in events if event.kind not in ENDINGS]
+        self._events = [event for event in events if event.kind not in ENDED]
         self._position = 1  # the admission belongs to the engine, not to the code
         self._compare_arguments = compare_arguments
 
@@ -35,11 +33,8 @@ class Cursor:
         """Whether the next durable call is answered from the journal."""
         return self._position < len(self._events)
 
-    def take(
-        self, kind: EventKind, name: str, digest: str | None = None
-    ) -> tuple[Event, Any] | None:
-        """The recorded event for this call with its payload, or None when the call is to be
-        executed live.
+    def take(self, kind: EventKind, name: str, digest: str) -> tuple[int, Any, None] | None:
+        """Sequence number and payload recorded for this call, or None where it is to be executed.
 
         Raises:
             NonDeterminismError: the journal holds another call at this place.
@@ -47,19 +42,15 @@ class Cursor:
         if self._position >= len(self._events):
             return None
         event = self._events[self._position]
-        requested = f"{kind} {name!r}" if name != kind else str(kind)
-        if event.kind is not kind or event.name != name:
-            raise NonDeterminismError(self._run_id, event.seq, str(event), requested)
         payload = event.payload
-        if self._compare_arguments and digest is not None and payload["args"] != digest:
-            raise NonDeterminismError(
-                self._run_id,
-                event.seq,
-                f"{event} with arguments of digest {payload['args']}",
-                f"{requested} with arguments of digest {digest}",
-            )
+        requested = event._replace(kind=kind, name=name)
+        if event != requested:
+            raise self._diverged(event, str(event), str(requested))
+        if self._compare_arguments and payload["args"] != digest:
+            both = (f"{event} with arguments of digest {it}" for it in (payload["args"], digest))
+            raise self._diverged(event, *both)
         self._position += 1
-        return event, payload
+        return event.seq, payload, None
 
     def finish(self, ending: str) -> None:
         """Refuse an end of the workflow that leaves recorded calls unasked for.
@@ -69,4 +60,8 @@ class Cursor:
         """
         if self._position < len(self._events):
             event = self._events[self._position]
-            raise NonDeterminismError(self._run_id, event.seq, str(event), ending)
+            raise self._diverged(event, str(event), ending)
+
+    def _diverged(self, event: Event, recorded: str, requested: str) -> NonDeterminismError:
+        facts = {"run_id": self._run_id, "seq": event.seq}
+        return NonDeterminismError(**facts, recorded=recorded, requested=requested)

@@ -6,6 +6,8 @@ Guarantees: the same policy gives the same delays. Leaves to others: waiting, an
 
 from dataclasses import dataclass
 
+from durable_mini.errors import PayloadError
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -29,10 +31,8 @@ class RetryPolicy:
     non_retryable: tuple[type[BaseException], ...] = (TypeError,)
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise ValueError(f"max_attempts must be at least 1, not {self.max_attempts}")
-        if not (self.initial_s >= 0 and self.max_s >= 0 and self.factor >= 1):
-            raise ValueError("initial_s and max_s must not be negative, factor must be at least 1")
+        if not (self.max_attempts >= 1 <= self.factor and self.initial_s >= 0 <= self.max_s):
+            raise ValueError(f"{self}: max_attempts and factor start at 1, seconds at 0")
 
     def delay_s(self, tries: int) -> float:
         """Seconds to wait after `tries` failed tries.
@@ -40,14 +40,18 @@ class RetryPolicy:
         >>> [RetryPolicy(initial_s=1, factor=2, max_s=5).delay_s(n) for n in (1, 2, 3, 4)]
         [1, 2, 4, 5]
         """
-        try:
-            return min(self.initial_s * self.factor ** (tries - 1), self.max_s)
-        except OverflowError:
-            return self.max_s
+        growth = self.factor ** min(
+            tries - 1, 64
+        )  # enough to reach any cap, too little to overflow
+        return min(self.initial_s * growth, self.max_s)
 
     def allows(self, tries: int, error: BaseException) -> bool:
-        """Whether another try may follow `tries` failed ones, the last with `error`."""
-        return tries < self.max_attempts and not isinstance(error, self.non_retryable)
+        """Whether another try may follow `tries` failed ones, the last with `error`.
+
+        A value that can't be stored is final, whatever the policy says.
+        """
+        final = isinstance(error, (*self.non_retryable, PayloadError))
+        return tries < self.max_attempts and not final
 
 
 ONCE = RetryPolicy(max_attempts=1)

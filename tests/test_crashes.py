@@ -5,8 +5,7 @@ import pickle
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from durable_mini.events import EventKind, Position
 from durable_mini.lab.crashes import EQUAL_WEIGHTS, CrashAt, CrashPlan, InjectedCrash

@@ -15,12 +15,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbformat.v4 import (
-    new_code_cell,
-    new_markdown_cell,
-    new_notebook,
-    new_output,
-)
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from durable_mini.lab import notebooks
 
@@ -139,10 +134,7 @@ def test_build_names_the_failing_cell_and_leaves_the_file(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "what"),
-    [
-        ("while True: pass", "took longer than 1 s"),
-        ("import os; os._exit(3)", "the kernel died"),
-    ],
+    [("while True: pass", "took longer than 1 s"), ("import os; os._exit(3)", "the kernel died")],
 )
 def test_build_ends_with_a_cell_that_never_would(tmp_path: Path, source: str, what: str) -> None:
     path = write(tmp_path / "a.ipynb", ("code", source))

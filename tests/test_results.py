@@ -9,8 +9,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from durable_mini.lab import results as tables
-from durable_mini.lab.crashes import EQUAL_WEIGHTS
+from durable_mini.events import Position
+from durable_mini.lab import results as tables, simulation
+from durable_mini.lab.crashes import EQUAL_WEIGHTS, CrashPlan
 from durable_mini.lab.results import (
     DEFAULT_RATES,
     PUBLISHED,
@@ -206,12 +207,12 @@ def test_the_printed_tables_say_outside_where_a_number_is_outside(table):
     for rate_row in table["by_crash_rate"]:
         for strategy in ("restart", "journal"):
             rate_row[strategy]["cost"]["simulated"] = rate_row[strategy]["cost"]["exact"]
-    assert "0 of 33 simulated numbers lie outside" in " ".join(printed(table).split())
+    assert "0 of 33 simulated numbers outside" in " ".join(printed(table).split())
     table["by_strategy"][1]["cost"]["simulated"] = 13.0
     text = printed(table)
     (line,) = [line for line in text.splitlines() if "13.000" in line]
     assert line.split()[-1] == "outside"
-    assert "1 of 33 simulated numbers lie outside" in " ".join(text.split())
+    assert "1 of 33 simulated numbers outside" in " ".join(text.split())
 
 
 def test_a_total_of_the_source_says_of_how_many_runs_it_is(simulate_with):
@@ -223,3 +224,45 @@ def test_a_total_of_the_source_says_of_how_many_runs_it_is(simulate_with):
 @pytest.mark.slow
 def test_forty_thousand_runs_through_the_engine_agree_with_the_closed_forms():
     assert check_results(results(runs=MANY_RUNS)) == []
+
+
+@pytest.fixture
+def journal_through_the_engine(simulate_with):
+    """Return a function that puts a simulation in place of the journal's, noise for the rest."""
+
+    def replace_journal(through_engine):
+        def mixed(strategy, *arguments, **options):
+            chosen = through_engine if strategy == "journal" else drawn
+            return chosen(strategy, *arguments, **options)
+
+        simulate_with(mixed)
+
+    return replace_journal
+
+
+class ForgetfulPlan(CrashPlan):
+    """A faulty plan: the crash after the last step's record never happens."""
+
+    def __call__(self, position, kind, name):
+        if (position, name) != (Position.AFTER, "update_crm"):
+            super().__call__(position, kind, name)
+
+
+@pytest.mark.slow
+def test_a_crash_after_the_last_step_left_out_of_the_engine_turns_the_check_red(
+    journal_through_the_engine, monkeypatch
+):
+    monkeypatch.setattr(simulation, "CrashPlan", ForgetfulPlan)
+    journal_through_the_engine(simulation.simulate)
+    complaints = check_results(results(runs=10_000, crash_rates=(0.2,)))
+    assert [line.partition(", exact")[0].rpartition(" ")[0] for line in complaints] == [
+        "journal at 0.2: restarts: simulated"
+    ]
+
+
+@pytest.mark.slow
+def test_unequal_position_weights_in_the_engine_turn_the_check_red(journal_through_the_engine):
+    journal_through_the_engine(partial(simulation.simulate, weights=(0.45, 0.275, 0.275)))
+    complaints = check_results(results(runs=10_000, crash_rates=(0.2,)))
+    assert any("journal at 0.2: cost: simulated" in line for line in complaints)
+    assert any("journal at 0.2: duplicates: simulated" in line for line in complaints)

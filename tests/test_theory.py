@@ -13,8 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from durable_mini.lab.crashes import EQUAL_WEIGHTS
 from durable_mini.lab.shape import REFERENCE_SHAPE, StepSpec, shape_of

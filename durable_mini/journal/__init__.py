@@ -5,18 +5,18 @@ survive; when the process dies before that, either all of it is there or nothing
 are dense. Leaves to others: what the events mean.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from durable_mini.events import Event, RunRow, RunStatus
+from durable_mini.errors import JournalCorruptError
+from durable_mini.events import Event, EventKind, RunRow, RunStatus, checksum
+
+_KINDS: dict[str, EventKind] = {kind.value: kind for kind in EventKind}
 
 
-class Journal(ABC):
+class Journal(Protocol):
     """The operations that the engine needs of a store. A context manager: leaving it closes it."""
 
-    @abstractmethod
     def admit(self, row: RunRow, event: Event) -> bool:
         """Store a new run and its first event together.
 
@@ -26,11 +26,10 @@ class Journal(ABC):
             Before the commit there is no run; after it the run waits to be resumed.
         """
 
-    @abstractmethod
-    def append(
-        self, run_id: str, generation: int, event: Event, status: RunStatus | None = None
-    ) -> None:
+    def append(self, row: RunRow, event: Event, status: RunStatus | None = None) -> None:
         """Store the next event of a run and, where given, the run's new status, together.
+
+        Of the row only run id and generation are looked at: the rest of it may be of yesterday.
 
         Raises:
             ConcurrentAppendError: there is an event with this sequence number already.
@@ -39,49 +38,54 @@ class Journal(ABC):
             Before the commit the event isn't there, and the step that it records will run again.
         """
 
-    @abstractmethod
     def begin_attempt(self, run_id: str) -> int:
         """Count one more attempt and set the run to running; returns the count.
 
         Crash:
-            The attempt stays counted, so that a run that kills its worker each time can be noticed.
+            The attempt stays counted, so that a run that kills its worker each time is noticed.
         """
 
-    @abstractmethod
     def mark(self, run_id: str, status: RunStatus, error: str) -> None:
         """Change how a run stands without appending to its history."""
 
-    @abstractmethod
     def row(self, run_id: str) -> RunRow | None:
         """How a run stands, or None."""
 
-    @abstractmethod
     def rows(self) -> Iterator[RunRow]:
         """All runs, in the order in which they were admitted."""
 
-    @abstractmethod
-    def events(self, run_id: str, generation: int) -> list[Event]:
-        """A run's history, in order and checked.
+    def events(self, row: RunRow) -> list[Event]:
+        """The history of a run's generation, in order and checked.
 
         Raises:
             JournalCorruptError: a checksum, a sequence number or a kind is wrong, naming the first.
         """
 
-    @abstractmethod
     def integrity(self) -> list[str]:
         """What the storage itself finds wrong, beyond single events; empty when all is well."""
 
-    @abstractmethod
     def close(self) -> None:
         """Give the store back. Closing twice is harmless."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def checked(row: RunRow, expected_seq: int, event: Event, check: int) -> Event:
+    """An event as it was read, once it has proved to be what was written there.
+
+    Raises:
+        JournalCorruptError: it is another event's place, another text, or of an unknown kind.
+    """
+    if event.seq != expected_seq:
+        why = "this event is missing"
+    elif checksum(row, event) != check:
+        why = "the checksum doesn't fit"
+    elif event.kind not in _KINDS:
+        why = f"unknown kind {event.kind!r}"
+    else:
+        return event._replace(kind=_KINDS[event.kind])
+    raise JournalCorruptError(why, row.run_id, expected_seq)

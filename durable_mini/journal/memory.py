@@ -7,9 +7,9 @@ loses the engine and the context, and this object plays the disk.
 from collections.abc import Iterator
 from threading import Lock
 
-from durable_mini.errors import ConcurrentAppendError, JournalCorruptError
+from durable_mini.errors import ConcurrentAppendError
 from durable_mini.events import Event, RunRow, RunStatus, checksum
-from durable_mini.journal import Journal
+from durable_mini.journal import Journal, checked
 
 
 class MemoryJournal(Journal):
@@ -25,30 +25,27 @@ class MemoryJournal(Journal):
         with self._lock:
             if row.run_id in self._rows:
                 return False
+            self._events[row.run_id, row.generation] = [(event, checksum(row, event))]
             self._rows[row.run_id] = row
-            check = checksum(row.run_id, row.generation, event)
-            self._events[row.run_id, row.generation] = [(event, check)]
             return True
 
-    def append(
-        self, run_id: str, generation: int, event: Event, status: RunStatus | None = None
-    ) -> None:
+    def append(self, row: RunRow, event: Event, status: RunStatus | None = None) -> None:
         """See `Journal.append`."""
         with self._lock:
-            log = self._events[run_id, generation]
+            log = self._events[row.run_id, row.generation]
             if event.seq != len(log) + 1:
-                raise ConcurrentAppendError(run_id, event.seq)
-            log.append((event, checksum(run_id, generation, event)))
+                raise ConcurrentAppendError(run_id=row.run_id, seq=event.seq)
+            log.append((event, checksum(row, event)))
             if status is not None:
-                self._rows[run_id] = self._rows[run_id]._replace(status=status, error=None)
+                self._rows[row.run_id] = self._rows[row.run_id]._replace(status=status, error=None)
 
     def begin_attempt(self, run_id: str) -> int:
         """See `Journal.begin_attempt`."""
         with self._lock:
             row = self._rows[run_id]
-            row = row._replace(status=RunStatus.RUNNING, attempts=row.attempts + 1, error=None)
-            self._rows[run_id] = row
-            return row.attempts
+            attempts, status = row.attempts + 1, RunStatus.RUNNING
+            self._rows[run_id] = row._replace(status=status, attempts=attempts, error=None)
+            return attempts
 
     def mark(self, run_id: str, status: RunStatus, error: str) -> None:
         """See `Journal.mark`."""
@@ -63,13 +60,10 @@ class MemoryJournal(Journal):
         """See `Journal.rows`."""
         return iter(list(self._rows.values()))
 
-    def events(self, run_id: str, generation: int) -> list[Event]:
+    def events(self, row: RunRow) -> list[Event]:
         """See `Journal.events`."""
-        log = self._events.get((run_id, generation), [])
-        for seq, (event, check) in enumerate(log, start=1):
-            if event.seq != seq or checksum(run_id, generation, event) != check:
-                raise JournalCorruptError("the checksum doesn't fit", run_id=run_id, seq=seq)
-        return [event for event, _ in log]
+        log = self._events.get((row.run_id, row.generation), [])
+        return [checked(row, seq, *entry) for seq, entry in enumerate(log, start=1)]
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`."""

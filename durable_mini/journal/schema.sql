@@ -9,16 +9,15 @@
 --   end       INSERT events n + UPDATE runs (completed, failed)       one transaction
 --   trouble   UPDATE runs (needs_attention, error)                    one transaction, no event
 --
--- A crash between two of these leaves the earlier one whole. The file carries its own name and version:
--- application_id is 'dMin', user_version is the version of this schema.
+-- A crash between two of these leaves the earlier one whole. The file carries its own name and
+-- version: application_id is 'dMin', user_version is the version of this schema.
 
 CREATE TABLE runs (
-    position   INTEGER PRIMARY KEY,              -- the order of admission
-    run_id     TEXT    NOT NULL UNIQUE,
+    run_id     TEXT    NOT NULL PRIMARY KEY,     -- rowid is the order of admission
     generation INTEGER NOT NULL CHECK (generation >= 1),
     workflow   TEXT    NOT NULL,
     version    TEXT    NOT NULL,
-    structure  TEXT    NOT NULL,                 -- hash of the durable calls that the run was admitted with
+    structure  TEXT    NOT NULL,                 -- hash of the durable calls at admission
     status     TEXT    NOT NULL,
     attempts   INTEGER NOT NULL CHECK (attempts >= 0),
     error      TEXT                              -- JSON, only while the run needs attention
@@ -32,6 +31,6 @@ CREATE TABLE events (
     name        TEXT    NOT NULL,
     payload     TEXT    NOT NULL,                -- JSON, ASCII
     recorded_at REAL    NOT NULL,                -- seconds since the epoch
-    checksum    INTEGER NOT NULL,                -- CRC-32 over run, generation and all columns above
+    checksum    INTEGER NOT NULL,                -- CRC-32 over run, generation and the rest
     PRIMARY KEY (run_id, generation, seq)        -- the second writer of a number is refused
 ) STRICT, WITHOUT ROWID;

@@ -2,29 +2,24 @@
 
 Guarantees: WAL with `synchronous=FULL`, so a returned append is on the disk; a process killed at
 any instant leaves the last commit whole. A file that is something else is refused before SQLite
-touches it. Leaves to others: what to do after a storage error, except that it refuses appends
-until it is opened again.
+touches it. Leaves to others: what to do after a storage error, except that it refuses appends until
+it is opened again.
 """
 
 import os
 import random
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from durable_mini.errors import (
-    ConcurrentAppendError,
-    JournalCorruptError,
-    NotAJournalError,
-    StorageError,
-)
-from durable_mini.events import Event, EventKind, RunRow, RunStatus, checksum
-from durable_mini.journal import Journal
+from durable_mini import errors
+from durable_mini.events import Event, RunRow, RunStatus, checksum
+from durable_mini.journal import Journal, checked
 
 APPLICATION_ID = int.from_bytes(b"dMin")
 SCHEMA_VERSION = 1
@@ -32,10 +27,10 @@ BUSY_LIMIT_S = 30.0
 
 _HEADER = b"SQLite format 3\x00"
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT_RUN = (
-    "SELECT run_id, generation, workflow, version, structure, status, attempts, error FROM runs"
-)
+_INSERT_RUN = "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_SELECT_RUN = f"SELECT {', '.join(RunRow._fields)} FROM runs"  # noqa: S608 - our own field names
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
 
 class SQLiteJournal(Journal):
@@ -55,112 +50,69 @@ class SQLiteJournal(Journal):
         self._pid = os.getpid()
         self._lock = RLock()
         self._broken: str | None = None
-        _refuse_other_files(self.path)
-        try:
+        with self._translated():
+            _refuse_other_files(self.path)
             self._db = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
             )
-        except sqlite3.Error as error:
-            raise StorageError(str(self.path), str(error)) from error
         try:
-            self._open()
+            with self._translated():
+                _retried(self._create_or_check)
+                _retried(lambda: self._db.execute("PRAGMA journal_mode=WAL").fetchone())
+                self._db.execute("PRAGMA synchronous=FULL")
+                self._db.execute("PRAGMA fullfsync=ON")  # macOS: fsync stops at the drive's cache
         except BaseException:
             self._db.close()
             raise
 
-    def _open(self) -> None:
-        """Create the tables in a new file, check the version of an old one, and turn durability
-        on.
-        """
-        with self._translated():
-            self._retried(self._create_or_check)
-            self._retried(lambda: self._db.execute("PRAGMA journal_mode=WAL").fetchone())
-            self._db.execute("PRAGMA synchronous=FULL")
-            self._db.execute("PRAGMA fullfsync=ON")  # macOS: fsync alone stops at the drive's cache
-
     def _create_or_check(self) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            with self._transaction():
-                (tables,) = self._db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-                if tables == 0:
-                    self._create()
-                    version = SCHEMA_VERSION
-                else:  # another process created it between our look and our lock
-                    (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        if application != APPLICATION_ID:
-            raise NotAJournalError(str(self.path), "it is another program's SQLite database")
-        if version != SCHEMA_VERSION:
-            raise NotAJournalError(
-                str(self.path),
-                f"its schema is version {version}, this engine reads {SCHEMA_VERSION}",
-            )
+        """Give a new file its tables and its name, or refuse one that another version made."""
+        if self._schema_version() == 0:
+            with self._writing():
+                # Somebody else may have created it between the look and the lock.
+                if self._schema_version() == 0:
+                    schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
+                    for statement in schema.split(";\n"):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                    self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        if (found := self._schema_version()) != SCHEMA_VERSION:
+            why = f"its schema is version {found}, this engine reads version {SCHEMA_VERSION}"
+            raise errors.NotAJournalError(path=str(self.path), reason=why)
 
-    def _create(self) -> None:
-        schema = resources.files("durable_mini.journal").joinpath("schema.sql").read_text("utf-8")
-        for statement in schema.split(";\n"):
-            if statement.strip():
-                self._db.execute(statement)
-        self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    def _schema_version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     def admit(self, row: RunRow, event: Event) -> bool:
         """See `Journal.admit`."""
-        values = (
-            row.run_id,
-            row.generation,
-            row.workflow,
-            row.version,
-            row.structure,
-            row.status,
-            row.attempts,
-            row.error,
-        )
         with self._writing():
-            taken = self._db.execute(
-                "SELECT 1 FROM runs WHERE run_id = ?", (row.run_id,)
-            ).fetchone()
-            if taken:
-                return False
-            self._db.execute("INSERT INTO runs VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-            self._db.execute(_INSERT_EVENT, _event_values(row.run_id, row.generation, event))
-        return True
+            stored = self._db.execute(_INSERT_RUN, row).rowcount == 1
+            if stored:
+                self._insert_event(row, event)
+        return stored
 
-    def append(
-        self, run_id: str, generation: int, event: Event, status: RunStatus | None = None
-    ) -> None:
+    def append(self, row: RunRow, event: Event, status: RunStatus | None = None) -> None:
         """See `Journal.append`."""
-        values = _event_values(run_id, generation, event)
-        try:
-            with self._writing():
-                self._db.execute(_INSERT_EVENT, values)
-                if status is not None:
-                    self._db.execute(
-                        "UPDATE runs SET status = ?, error = NULL WHERE run_id = ?",
-                        (status, run_id),
-                    )
-        except sqlite3.IntegrityError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-                raise StorageError(str(self.path), str(error)) from error
-            raise ConcurrentAppendError(run_id, event.seq) from None
+        with self._writing():
+            self._insert_event(row, event)
+            if status is not None:
+                change = "UPDATE runs SET status = ?, error = NULL WHERE run_id = ?"
+                self._db.execute(change, (status, row.run_id))
 
     def begin_attempt(self, run_id: str) -> int:
         """See `Journal.begin_attempt`."""
+        change = (
+            "UPDATE runs SET status = ?, attempts = attempts + 1, error = NULL"
+            " WHERE run_id = ? RETURNING attempts"
+        )
         with self._writing():
-            (attempts,) = self._db.execute(
-                "UPDATE runs SET status = ?, attempts = attempts + 1, error = NULL"
-                " WHERE run_id = ? RETURNING attempts",
-                (RunStatus.RUNNING, run_id),
-            ).fetchone()
-        return int(attempts)
+            return int(self._db.execute(change, (RunStatus.RUNNING, run_id)).fetchone()[0])
 
     def mark(self, run_id: str, status: RunStatus, error: str) -> None:
         """See `Journal.mark`."""
         with self._writing():
-            self._db.execute(
-                "UPDATE runs SET status = ?, error = ? WHERE run_id = ?", (status, error, run_id)
-            )
+            change = "UPDATE runs SET status = ?, error = ? WHERE run_id = ?"
+            self._db.execute(change, (status, error, run_id))
 
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
@@ -169,148 +121,114 @@ class SQLiteJournal(Journal):
 
     def rows(self) -> Iterator[RunRow]:
         """See `Journal.rows`."""
-        return map(_row_from, self._read(f"{_SELECT_RUN} ORDER BY position"))
+        return map(_row_from, self._read(f"{_SELECT_RUN} ORDER BY rowid"))
 
-    def events(self, run_id: str, generation: int) -> list[Event]:
+    def events(self, row: RunRow) -> list[Event]:
         """See `Journal.events`."""
-        found = self._read(
+        query = (
             "SELECT seq, kind, name, payload, recorded_at, checksum FROM events"
-            " WHERE run_id = ? AND generation = ? ORDER BY seq",
-            run_id,
-            generation,
+            " WHERE run_id = ? AND generation = ? ORDER BY seq"
         )
-        return [
-            _event_from(run_id, generation, seq, values)
-            for seq, values in enumerate(found, start=1)
-        ]
+        found = self._read(query, row.run_id, row.generation)
+        return [checked(row, seq, Event(*e), c) for seq, (*e, c) in enumerate(found, start=1)]
 
     def integrity(self) -> list[str]:
-        """See `Journal.integrity`: SQLite's own check of the file, and events that belong to no
-        run.
-        """
-        try:
-            found = [text for (text,) in self._read("PRAGMA integrity_check") if text != "ok"]
-        except JournalCorruptError as error:
-            return [error.reason]
-        strays = self._read(
-            "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
-        )
-        return found + [
-            f"there are events of run {run_id}, but no such run" for (run_id,) in strays
-        ]
+        """See `Journal.integrity`: SQLite's own check, and events that belong to no run."""
+        strays = "SELECT DISTINCT run_id FROM events WHERE run_id NOT IN (SELECT run_id FROM runs)"
+        found = [text for (text,) in self._read("PRAGMA integrity_check") if text != "ok"]
+        return found + [f"run {run_id} has events only" for (run_id,) in self._read(strays)]
 
     def close(self) -> None:
         """See `Journal.close`."""
         if os.getpid() == self._pid:
             self._db.close()
 
+    def _insert_event(self, row: RunRow, event: Event) -> None:
+        values = (row.run_id, row.generation, *event, checksum(row, event))
+        try:
+            self._db.execute(_INSERT_EVENT, values)
+        except sqlite3.IntegrityError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+                raise
+            raise errors.ConcurrentAppendError(run_id=row.run_id, seq=event.seq) from None
+
     def _read(self, sql: str, *parameters: Any) -> list[Any]:
-        with self._lock, self._translated():
-            self._check_process()
-            found: list[Any] = self._retried(lambda: self._db.execute(sql, parameters).fetchall())
-            return found
+        with self._translated():
+            return list(_retried(lambda: self._db.execute(sql, parameters).fetchall()))
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One durable transaction; after a failed one the journal takes no more."""
-        with self._lock:
-            self._check_process()
-            if self._broken is not None:
-                raise StorageError(str(self.path), f"refuses appends after {self._broken}")
-            try:
-                with self._translated(), self._transaction():
-                    yield
-            except StorageError as error:
-                self._broken = f"the failed write ({error.reason})"
-                raise
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._retried(lambda: self._db.execute("BEGIN IMMEDIATE"))
+        if self._broken is not None:
+            raise self._refused(f"refuses appends after a failed write ({self._broken})")
         try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
+            with self._translated():
+                _retried(lambda: self._db.execute("BEGIN IMMEDIATE"))
+                yield
+                self._db.execute("COMMIT")
+        except BaseException as error:
+            if isinstance(error, errors.StorageError):
+                self._broken = error.reason
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
 
-    def _retried(self, work: Any) -> Any:
-        """Wait for another writer with a little jitter.
-
-        SQLite's own busy handler sleeps longer each time, so that of many writers the unlucky one
-        starves.
-        """
-        give_up_at = time.monotonic() + BUSY_LIMIT_S
-        while True:
-            try:
-                return work()
-            except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-                if not busy or time.monotonic() > give_up_at:
-                    raise
-            time.sleep(random.uniform(0.0005, 0.0015))
-
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """SQLite's errors as the engine's: damage is one thing, a disk that refuses is another."""
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in _DAMAGED:
-                raise JournalCorruptError(f"{self.path}: {error}") from error
-            raise StorageError(str(self.path), str(error)) from error
+        """One thread at a time, in one process, with the errors of SQLite as the engine's.
 
-    def _check_process(self) -> None:
+        Damage is one thing, a disk that refuses is another.
+        """
         if os.getpid() != self._pid:
-            raise StorageError(
-                str(self.path), "was opened before a fork; SQLite can't be shared across one"
-            )
+            raise self._refused("was opened before a fork; open it again in this process")
+        with self._lock:
+            try:
+                yield
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+                    raise errors.JournalCorruptError(f"{self.path}: {error}") from error
+                raise self._refused(str(error)) from error
+            except OSError as error:
+                raise self._refused(str(error.strerror)) from error
+
+    def _refused(self, reason: str) -> errors.StorageError:
+        return errors.StorageError(path=str(self.path), reason=reason)
+
+
+def _retried(work: Callable[[], Any]) -> Any:
+    """Wait for another writer with a little jitter.
+
+    SQLite's own busy handler sleeps longer each time, so that of many writers the unlucky one
+    starves.
+    """
+    give_up_at = time.monotonic() + BUSY_LIMIT_S
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            if not busy or time.monotonic() > give_up_at:
+                raise
+        time.sleep(random.uniform(0.0005, 0.0015))
 
 
 def _refuse_other_files(path: Path) -> None:
     """Look at the first bytes before SQLite does, so that another program's file stays as it is."""
-    try:
-        if not path.exists():
-            return
-        if not path.is_file():
-            raise NotAJournalError(str(path), "it is no regular file")
+    if not path.exists():
+        return
+    head = b"no file"
+    if path.is_file():
         with path.open("rb") as file:
             head = file.read(100)
-    except OSError as error:
-        raise StorageError(str(path), str(error.strerror)) from error
-    if not head:
+    if not head or (head.startswith(_HEADER) and head[68:72] == APPLICATION_ID.to_bytes(4)):
         return
-    if not head.startswith(_HEADER) or len(head) < 100:
-        raise NotAJournalError(str(path), "it is no SQLite database")
-    if int.from_bytes(head[68:72]) != APPLICATION_ID:
-        raise NotAJournalError(str(path), "it is another program's SQLite database")
-
-
-def _event_values(run_id: str, generation: int, event: Event) -> tuple[Any, ...]:
-    return (run_id, generation, *event, checksum(run_id, generation, event))
-
-
-def _event_from(run_id: str, generation: int, expected_seq: int, values: Any) -> Event:
-    *stored, check = values
-    seq, kind, name, text, recorded_at = stored
-    if seq != expected_seq:
-        raise JournalCorruptError("this event is missing", run_id=run_id, seq=expected_seq)
-    if checksum(run_id, generation, Event(*stored)) != check:
-        raise JournalCorruptError("the checksum doesn't fit", run_id=run_id, seq=seq)
-    try:
-        return Event(seq, EventKind(kind), name, text, recorded_at)
-    except ValueError:
-        raise JournalCorruptError(f"unknown kind {kind!r}", run_id=run_id, seq=seq) from None
+    other = "another program's" if head.startswith(_HEADER) else "no"
+    raise errors.NotAJournalError(path=str(path), reason=f"it is {other} SQLite database")
 
 
 def _row_from(values: Any) -> RunRow:
-    run_id, generation, workflow, version, structure, status, attempts, error = values
-    try:
-        known = RunStatus(status)
-    except ValueError:
-        raise JournalCorruptError(f"unknown status {status!r}", run_id=run_id) from None
-    return RunRow(run_id, generation, workflow, version, structure, known, attempts, error)
+    row = RunRow(*values)
+    status = _STATUSES.get(row.status)
+    if status is None:
+        raise errors.JournalCorruptError(f"unknown status {row.status!r}", row.run_id)
+    return row._replace(status=status)

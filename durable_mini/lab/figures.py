@@ -41,16 +41,25 @@ from durable_mini.lab.pictures import (
     numbers_table,
     quiet_axes,
 )
+from durable_mini.lab.run_pictures import Moment, course_map, run_timeline, three_views
 from durable_mini.lab.shape import REFERENCE_SHAPE, Shape
 from durable_mini.lab.theory import STRATEGIES, Quantity, Result, exact
+from durable_mini.lab.watch import Attempt, Box, Watch
 
 __all__ = [
+    "Attempt",
+    "Box",
+    "Moment",
     "NumbersTable",
     "Picture",
+    "Watch",
     "cost_curves",
+    "course_map",
     "duplicate_counts",
     "numbers_table",
     "results_figure",
+    "run_timeline",
+    "three_views",
 ]
 
 WIDEST_RATE = 0.30
@@ -80,10 +89,7 @@ _STYLES = {
 
 
 def results_figure(
-    results: Sequence[Result],
-    *,
-    weights: Weights = EQUAL_WEIGHTS,
-    shape: Shape = REFERENCE_SHAPE,
+    results: Sequence[Result], *, weights: Weights = EQUAL_WEIGHTS, shape: Shape = REFERENCE_SHAPE
 ) -> Picture:
     """Draw what one setting costs: money against crash rate, restarts, and duplicate effects.
 
@@ -145,15 +151,12 @@ def cost_curves(
     _draw_cost(axes, points, runs, weights, shape)
     for point in points:
         _label_point(axes, point)
-    _draw_key(figure, runs, bars=False)
+    _draw_key(figure, runs, bars=False, points=bool(points))
     return Picture(figure, _curves_alt(points, weights, shape))
 
 
 def duplicate_counts(
-    results: Sequence[Result],
-    *,
-    weights: Weights = EQUAL_WEIGHTS,
-    shape: Shape = REFERENCE_SHAPE,
+    results: Sequence[Result], *, weights: Weights = EQUAL_WEIGHTS, shape: Shape = REFERENCE_SHAPE
 ) -> Picture:
     """Draw how many effects each strategy repeated, beside the exact expectation.
 
@@ -428,12 +431,14 @@ def _plain_ticks(axis: Axis, most: int) -> None:
     axis.set_major_formatter(_tick)
 
 
-def _draw_key(figure: Figure, runs: int, *, curves: bool = True, bars: bool = True) -> None:
+def _draw_key(
+    figure: Figure, runs: int, *, curves: bool = True, bars: bool = True, points: bool = True
+) -> None:
     """Say once, under the panels, what the marks mean."""
-    marks: list[tuple[Line2D | Patch, str]] = [
-        (_mark("o", INK, linewidth=1.3), "simulated, with its 95 % interval"),
-        (_mark("D" if bars else "", PAPER, linewidth=1.8 if curves else 0), "exact"),
-    ]
+    marks: list[tuple[Line2D | Patch, str]] = []
+    if points:
+        marks.append((_mark("o", INK, linewidth=1.3), "simulated, with its 95 % interval"))
+    marks.append((_mark("D" if bars else "", PAPER, linewidth=1.8 if curves else 0), "exact"))
     if curves:
         band = f"where 95 % of simulations of {runs:,} {_runs(runs)} fall"
         marks.append((Patch(facecolor=SOFT_INK, alpha=0.25), band))
@@ -510,8 +515,8 @@ def _curves_alt(points: Sequence[Result], weights: Weights, shape: Shape) -> str
     )
     return (
         f"From crash rate {low:g} to {high:g} the cost of a run rises from "
-        f"{_number(restart[0])} to {_number(restart[1])} when it starts over, and from {_number(journal[0])} to "
-        f"{_number(journal[1])} with a journal.{checked}"
+        f"{_number(restart[0])} to {_number(restart[1])} when it starts over, and from "
+        f"{_number(journal[0])} to {_number(journal[1])} with a journal.{checked}"
     )
 
 

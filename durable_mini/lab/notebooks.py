@@ -75,7 +75,7 @@ _REMOTE = re.compile(
     r"""<(?:img|script|iframe|link|video|source)\b[^>]*(?:src|href)\s*=\s*["']?(?:https?:)?//|@import\b"""
 )
 _IMG_WITHOUT_ALT = re.compile(r"""<img\b(?![^>]*\balt\s*=\s*["'][^"'])""")
-_NBVAL_OPT_OUT = re.compile(r"NBVAL_(?:SKIP|IGNORE_OUTPUT|RAISES_EXCEPTION)")
+_NBVAL_OPT_OUT = re.compile(r"NBVAL_(?:SKIP|IGNORE_OUTPUT)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,21 +24,9 @@ PUBLISHED_RUNS = 400
 """How many runs the source's figures come from; its duplicates are totals over them."""
 
 PUBLISHED: dict[str, dict[tuple[str, float], float]] = {
-    "cost": {
-        ("restart", 0.08): 12.43,
-        ("journal", 0.08): 8.22,
-        ("journal+key", 0.08): 8.22,
-    },
-    "restarts": {
-        ("restart", 0.08): 0.86,
-        ("journal", 0.08): 0.63,
-        ("journal+key", 0.08): 0.63,
-    },
-    "duplicates": {
-        ("restart", 0.08): 243,
-        ("journal", 0.08): 35,
-        ("journal+key", 0.08): 0,
-    },
+    "cost": {("restart", 0.08): 12.43, ("journal", 0.08): 8.22, ("journal+key", 0.08): 8.22},
+    "restarts": {("restart", 0.08): 0.86, ("journal", 0.08): 0.63, ("journal+key", 0.08): 0.63},
+    "duplicates": {("restart", 0.08): 243, ("journal", 0.08): 35, ("journal+key", 0.08): 0},
     "cost_by_crash_rate": {
         ("restart", 0.02): 9.02,
         ("journal", 0.02): 8.06,
@@ -133,7 +121,7 @@ def results(
             for rate in crash_rates
         ],
         "by_crash_rate": [
-            _rate_row(rate, runs, _second_seed(seed), progress) for rate in crash_rates
+            _rate_row(rate, runs, second_seed(seed), progress) for rate in crash_rates
         ],
     }
 
@@ -180,7 +168,7 @@ def print_results(table: Results, console: Console) -> None:
     console.print(_rich_table(title, runs, second, by_rate=True), "")
     outside = sum(_outside(number.row) for number in numbers)
     console.print(
-        f"{outside} of {len(numbers)} simulated numbers lie outside their 95 % interval; "
+        f"{outside} of {len(numbers)} simulated numbers outside their 95 % interval; "
         "chance alone puts about one in twenty there. "
         f"The published figures come from {PUBLISHED_RUNS} runs.",
         highlight=False,
@@ -201,7 +189,7 @@ class _Number:
         return f"{self.strategy} at {self.crash_rate:g}: {self.quantity}"
 
 
-def _second_seed(seed: int) -> int:
+def second_seed(seed: int) -> int:
     """Return the second table's seed: far from `seed`, and the same on every machine."""
     return random.Random(f"{seed}/by_crash_rate").getrandbits(48)
 

@@ -314,7 +314,7 @@ class Moment:
 
 _LINE_H_IN = 0.27
 _COLUMN_W_IN = 3.15
-_LONGEST_LINE = 36
+_LONGEST_LINE = 33
 
 
 def three_views(moment: Moment, *, lines: int = 7) -> Picture:
@@ -545,7 +545,7 @@ def _draw_first_worker(sheet: Axes, place: int, name: str, kind: str) -> None:
     sheet.text(
         middle + 0.2,
         (_WORKER_1_IN + _JOURNAL_IN + _CELL_H_IN) / 2,
-        "charged, and nobody wrote it down",
+        "charged, but not recorded",
         fontsize=SMALL_PT,
         color=FAILURE_INK,
         va="center",

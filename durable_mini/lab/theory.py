@@ -142,22 +142,22 @@ def exact(
     """
     check_setting(strategy, crash_rate, runs, weights, shape)
     costs = [spec.cost for spec in shape]
-    repeats = [float(spec.kind == "effect") for spec in shape]
+    effects = [float(spec.kind == "effect") for spec in shape]
     if strategy == "restart":
-        restarts = _restarts_from_scratch(crash_rate, len(shape))
-        extra = _lost_from_scratch(costs, crash_rate, weights)
-        duplicates = _lost_from_scratch(repeats, crash_rate, weights)
+        repeated, restarts = _lost_from_scratch, _restarts_from_scratch(crash_rate, len(shape))
     else:
+        repeated = _repeated_with_journal
         restarts = _restarts_with_journal(crash_rate, weights, len(shape))
-        extra = _repeated_with_journal(costs, crash_rate, weights)
-        duplicates = _repeated_with_journal(repeats, crash_rate, weights)
+    extra = repeated(costs, crash_rate, weights)
+    duplicates = repeated(effects, crash_rate, weights)
     if strategy == "journal+key":
         duplicates = _Spread(0.0, 0.0)
+    crash_free = sum(costs)
     return Result(
         strategy,
         crash_rate,
         runs,
-        cost=Quantity.per_run(sum(costs) + extra.mean, extra.sd, runs),
+        cost=Quantity.per_run(crash_free + extra.mean, extra.sd, runs),
         restarts=Quantity.per_run(restarts.mean, restarts.sd, runs),
         duplicates=Quantity.total(duplicates.mean, duplicates.sd, runs),
     )
