@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,8 +27,9 @@ from rich.text import Text
 
 from durable_mini import DurableError, Engine, Event, JournalCorruptError, Run, SQLiteJournal
 from durable_mini.lab import results as lab_results
+from durable_mini.lab.bench import bench as measure
 from durable_mini.lab.course import jupyter_command, open_jupyter, working_folder
-from durable_mini.ops import verify as verify_journal
+from durable_mini.ops import Problem, Verification, verify as verify_journal
 
 PROGRAM = "durable-mini"
 DONE, ANSWER_IS_NO, WRONG_USE, STOPPED = 0, 1, 2, 130
@@ -63,8 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, `head` perhaps, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ANSWER_IS_NO
-    except JournalCorruptError as error:
-        return _complain(str(error), ANSWER_IS_NO)
     except OSError as error:
         known = error.strerror and error.filename
         return _complain(f"{error.filename}: {error.strerror}" if known else f"{error}", WRONG_USE)
@@ -161,6 +159,28 @@ def results(
         lab_results.print_results(tables, _console())
 
 
+# ---- bench -------------------------------------------------------------------------------------
+
+
+@app.command(epilog=f"Example: {PROGRAM} bench --quick")
+def bench(
+    quick: Annotated[bool, typer.Option(help="Fewer repetitions, for a look.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what a durable step costs here, against the floor of this folder's disk."""
+    console = Console(stderr=True)
+    with console.status("measuring") as status:
+        measured = measure(quick=quick, progress=lambda part: status.update(f"measuring {part}"))
+    if as_json:
+        _print_json(measured)
+        return
+    table = _table("what", "measured")
+    for group in ("floor", "durable_mini", "ratios"):
+        for name, value in measured[group].items():
+            _add(table, f"{group}: {name.replace('_', ' ')}", f"{value:,.3g}")
+    _console().print(table)
+
+
 # ---- journals ----------------------------------------------------------------------------------
 
 
@@ -196,8 +216,11 @@ def show(
 @app.command(epilog=f"Example: {PROGRAM} verify journal.db")
 def verify(journal: JournalPath, as_json: AsJson = False) -> None:
     """Check every checksum and law of a journal; exit status 1 if anything is broken."""
-    with _checked(journal) as opened:
-        report = verify_journal(opened)
+    try:
+        with _checked(journal) as opened:
+            report = verify_journal(opened)
+    except JournalCorruptError as error:  # so damaged that it can't even be opened
+        report = Verification(0, 0, (Problem(error.run_id, error.seq, error.reason),))
     if as_json:
         problems = [
             {"run_id": found.run_id, "seq": found.seq, "problem": found.problem}

@@ -72,8 +72,8 @@ def _fault(value: Any, root: str, complaint: str) -> tuple[str, str]:
         return root, "is a coroutine: an async function can't be a step"
     try:
         return next(_faults(value, root), (root, complaint))
-    except RecursionError:
-        return root, "is nested too deeply, or contains itself"
+    except (RecursionError, ValueError):  # the walk met what stopped the encoder
+        return root, "is nested too deeply, contains itself, or has too long a number as a key"
 
 
 def _faults(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -99,13 +99,7 @@ def _faults(value: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, f"is of type {type(value).__name__}, which JSON doesn't have"
 
 
-def _not_plain(_value: Any) -> Any:
-    raise TypeError
-
-
-encode_sorted = json.JSONEncoder(
-    check_circular=False, sort_keys=True, separators=(",", ":"), default=_not_plain
-).encode
+encode_sorted = json.JSONEncoder(check_circular=False, sort_keys=True, separators=(",", ":")).encode
 
 
 def digest_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, list[str]]:
@@ -117,17 +111,12 @@ def digest_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str
     Raises:
         RecursionError: the arguments contain themselves.
     """
+    opaque: list[str] = []
     try:
         text = encode_sorted(args) + (encode_sorted(kwargs) if kwargs else "")
-        return _fingerprint(text), []
-    except (TypeError, ValueError):
-        opaque: list[str] = []  # something that isn't plain JSON: take the long way
+    except (TypeError, ValueError):  # something that isn't plain JSON: take the long way
         text = _canonical(args, opaque) + _canonical(kwargs, opaque)
-        return _fingerprint(text), list(dict.fromkeys(opaque))
-
-
-def _fingerprint(text: str) -> str:
-    return blake2b(text.encode(), digest_size=8).hexdigest()
+    return blake2b(text.encode(), digest_size=8).hexdigest(), list(dict.fromkeys(opaque))
 
 
 def _canonical(value: Any, opaque: list[str]) -> str:
@@ -135,8 +124,8 @@ def _canonical(value: Any, opaque: list[str]) -> str:
     kind = type(value).__qualname__
     if isinstance(value, Enum):
         return f"{kind}.{value.name}"
-    if value is None or isinstance(value, str | int | float):
-        return json.dumps(value)
+    if value is None or isinstance(value, str | int | float):  # Python writes no huge decimals
+        return hex(value) if type(value) is int else json.dumps(value)
     if isinstance(value, list | tuple):
         return f"[{','.join(_canonical(item, opaque) for item in value)}]"
     if isinstance(value, dict):
@@ -147,7 +136,7 @@ def _canonical(value: Any, opaque: list[str]) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return f"bytes({bytes(value).hex()})"
     if isinstance(value, _CANONICAL_BY_TEXT):
-        return f"{kind}({value})"
+        return f"{kind}({json.dumps(str(value))})"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         fields = (f"{name}={_canonical(getattr(value, name), opaque)}" for name in names)
@@ -164,13 +153,17 @@ def detached(value: Any) -> Any:
     if kind is dict:
         return {key: detached(item) for key, item in value.items()}
     if kind in (list, tuple):
-        return kind(detached(item) for item in value)
-    if isinstance(value, dict | list | tuple | set | bytearray):
-        return copy.deepcopy(value)
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return kind(map(detached, value))
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return kind._make(map(detached, value))
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    if not fields and not isinstance(value, dict | list | set | bytearray):
         return value
     clone: Any = copy.copy(value)
-    for field in dataclasses.fields(value):
+    if isinstance(value, dict | list):
+        for place in value if isinstance(value, dict) else range(len(value)):
+            clone[place] = detached(value[place])
+    for field in fields:
         object.__setattr__(clone, field.name, detached(getattr(value, field.name)))
     return clone
 

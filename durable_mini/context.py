@@ -11,14 +11,12 @@ import json
 import random
 import uuid
 from collections.abc import Callable
-from functools import lru_cache, partial
 from math import isfinite
 from threading import get_ident
 from typing import Any, NamedTuple, NoReturn
-from urllib.parse import quote
 
 from durable_mini.clock import SystemClock
-from durable_mini.codec import check_name, detached, digest_arguments, round_trip
+from durable_mini.codec import check_name, decode, detached, digest_arguments, round_trip
 from durable_mini.errors import DurableCallError, StepFailedError
 from durable_mini.events import Event, EventKind, Position, RunRow
 from durable_mini.journal import Journal
@@ -32,11 +30,9 @@ Probe = Callable[[Position, EventKind, str], None]
 # A durable call: kind, name, body, arguments by place and by name, policy, cost, an effect's key. A
 # plain tuple, since one is made for every step, and a named one takes eight times as long to make.
 _Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], RetryPolicy, Cost, str | None]
-_Outcome = tuple[Any, Any, Exception | None]  # the last is what a step failed with
 
 MAX_MESSAGE_LENGTH = 2_000
-# A part of a key keeps everything printable but the key's own signs: / # ~ %
-_quoted = lru_cache(maxsize=4096)(partial(quote, safe="!$&'()*+,:;=@ "))
+_KEY_SIGNS = str.maketrans({"/": "%2F", "#": "%23", "~": "%7E", "%": "%25"})
 
 
 class Settings(NamedTuple):
@@ -68,7 +64,7 @@ class Context:
         self._body_of: str | None = None  # the step whose body is running
         self._keys_given: dict[str, int] = {}
         self._stopped: BaseException | None = None
-        self._cost = 0.0
+        self._costs: list[float] = []
 
     @property
     def replaying(self) -> bool:
@@ -147,27 +143,28 @@ class Context:
     def _perform(self, call: _Call) -> Any:
         """Answer a durable call from the journal, or execute it."""
         kind, name, _, args, kwargs, _, cost, _ = call
-        self._enter(kind, name)
+        if self._stopped is not None or self._body_of is not None or get_ident() != self._thread:
+            self._refuse(kind, name)
         check_name(name, "step name")
-        if cost and not callable(cost):
+        if cost != 0.0 and not callable(cost):
             _check_cost(cost)
         digest, opaque = digest_arguments(args, kwargs)
         try:
             recorded = self._cursor.take(kind, name, digest)
-            seq, payload, cause = recorded or self._execute(call, digest, opaque)
+            seq, payload = recorded or self._execute(call, digest, opaque)
         except BaseException as stop:
             self._stop(stop)
-        self._cost += payload.get("cost", 0.0)
+        self._costs.append(payload.get("cost", 0.0))
         if "error" in payload:
             failed = {"run_id": self.run_id, "step": name, "seq": seq, **payload["error"]}
-            raise StepFailedError(**failed) from cause
+            raise StepFailedError(**failed)  # without its cause, which no replay would have
         return payload["result"]
 
-    def _execute(self, call: _Call, digest: str, opaque: list[str]) -> _Outcome:
+    def _execute(self, call: _Call, digest: str, opaque: list[str]) -> tuple[int, Any]:
         """Do the work as often as the policy allows, and commit how it ended.
 
         Returns:
-            What replay will find: sequence number and payload; and the exception of a failed step.
+            What replay will find: sequence number and payload.
         """
         kind, name, _, _, _, retry, cost, key = call
         head = f'"args":"{digest}"'
@@ -185,27 +182,29 @@ class Context:
             head += f',"tries":{tries}'
         if error is not None:  # stable fields: a traceback would differ at the next attempt
             fields = {"type": type(error).__name__, "message": str(error)[:MAX_MESSAGE_LENGTH]}
-            self._commit(kind, name, f'{{{head},"error":{json.dumps(fields)}}}')
-            return self._seq, {"error": fields}, error
-        spent = _check_cost(cost(value)) if callable(cost) else cost
+            text = json.dumps(fields)
+            self._commit(kind, name, f'{{{head},"error":{text}}}')
+            return self._seq, {"error": decode(text)}
+        spent = _check_cost(cost(decode(text)) if callable(cost) else cost)
         if spent:
             head += f',"cost":{spent!r}'
         self._commit(kind, name, f'{{{head},"result":{text}}}')
-        return self._seq, {"result": value, "cost": spent}, None
+        return self._seq, {"result": value, "cost": spent}
 
-    def _try(self, call: _Call) -> _Outcome:
+    def _try(self, call: _Call) -> tuple[str, Any, Exception | None]:
         """One try: the result's text and the result as replay will see it, or what it failed
         with.
         """
         kind, name, fn, args, kwargs, _, _, key = call
         if self._probe is not None:
             self._probe(Position.BEFORE, kind, name)
-        given = detached(kwargs)
+        given = detached(kwargs) if kwargs else {}
         if key is not None:
             given["idempotency_key"] = key
         self._body_of = name
         try:
             result = fn(*map(detached, args), **given)
+            self.check_stopped()  # what the body made of a refused call is no result
             limit_bytes = self._settings.max_payload_bytes
             return *round_trip(result, kind, name, "result", limit_bytes), None
         except Exception as error:
@@ -224,12 +223,10 @@ class Context:
         if self._probe is not None:
             self._probe(Position.AFTER, kind, name)
 
-    def _enter(self, kind: EventKind, name: str) -> None:
+    def _refuse(self, kind: EventKind, name: str) -> NoReturn:
         """Refuse a durable call that replay couldn't find again, and any call after a stop."""
-        body = self._body_of
-        if self._stopped is None and body is None and get_ident() == self._thread:
-            return
         self.check_stopped()
+        body = self._body_of
         reason = "from another thread" if body is None else f"inside the body of step {body!r}"
         call = f"{kind} {name!r}"
         self._stop(DurableCallError(run_id=self.run_id, call=call, reason=reason))
@@ -237,7 +234,7 @@ class Context:
     def _key_for(self, name: str) -> str:
         count = self._keys_given.get(name, 0) + 1
         self._keys_given[name] = count
-        key = f"{_quoted(self.run_id)}/{_quoted(name)}"
+        key = f"{self.run_id.translate(_KEY_SIGNS)}/{name.translate(_KEY_SIGNS)}"
         return key if count == 1 else f"{key}#{count}"
 
     def _stop(self, reason: BaseException) -> NoReturn:
@@ -259,10 +256,11 @@ class Context:
         """Refuse durable calls from now on; the last sequence number and the committed spend."""
         over = DurableCallError(run_id=self.run_id, call="it", reason="after the attempt ended")
         self._stopped = self._stopped or over
-        return self._seq, self._cost
+        return self._seq, sum(self._costs, 0.0)
 
 
 def _check_cost(cost: Any) -> float:
-    if not (isfinite(cost) and cost >= 0):
+    number = isinstance(cost, int | float) and not isinstance(cost, bool)
+    if not (number and isfinite(cost) and cost >= 0):
         raise ValueError(f"the cost is {cost!r}, not a finite number of at least 0")
     return float(cost)

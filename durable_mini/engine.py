@@ -54,7 +54,7 @@ class Engine:
                 raise ValueError(f"two workflows are {workflow!r}. Next: give one another version.")
             structure(workflow)
 
-    def start(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> str:  # noqa: A002 - the field's word
+    def start(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> str:
         """Admit a run: it is journalled, and nothing of it is executed.
 
         Args:
@@ -74,9 +74,9 @@ class Engine:
         """
         if not isinstance(workflow, Workflow):
             raise TypeError(f"{workflow!r} is no workflow. Next: decorate it with @workflow.")
-        self._registered(workflow.name, workflow.version)
         run_id = str(uuid.uuid4()) if run_id is None else run_id
         check_name(run_id, "run id")
+        self._registered(workflow.name, workflow.version, run_id)
         text, value = round_trip(input, "run", run_id, "input", self._settings.max_payload_bytes)
         found = structure(workflow)
         payload = f'{{"calls":{json.dumps(found.calls)},"input":{text}}}'
@@ -101,19 +101,20 @@ class Engine:
         Crash: Whatever was recorded stays; the next `resume` replays it and goes on at the first
             call that isn't.
         """
-        row = self._row(run_id)
+        row, events = self._read(run_id)
         if row.status in ENDED:
-            return self.describe(run_id)
+            return _told(row, events)
         workflow = self._registered(row.workflow, row.version, run_id)
-        events = self._history(row)
-        admitted = events[0].payload
-        if structure(workflow).hash != row.structure:
-            raise _changed(row, admitted["calls"], list(structure(workflow).calls))
-        attempt = self._settings.journal.begin_attempt(run_id)
-        context = Context(self._settings, row, attempt, events)
-        return self._drive(workflow, row, context, admitted["input"])
+        admitted, calls = events[0].payload, list(structure(workflow).calls)
+        if calls != admitted["calls"]:
+            raise _changed(row, admitted["calls"], calls)
+        begun = row._replace(status=RunStatus.RUNNING, attempts=row.attempts + 1, error=None)
+        if not self._settings.journal.replace(row, begun):
+            return self.resume(run_id)  # another driver was first: look again
+        context = Context(self._settings, begun, begun.attempts, events)
+        return self._drive(workflow, begun, context, admitted["input"])
 
-    def run(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> Run:  # noqa: A002 - the field's word
+    def run(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> Run:
         """`start` and `resume` in one call."""
         return self.resume(self.start(workflow, input, run_id=run_id))
 
@@ -124,14 +125,14 @@ class Engine:
             UnknownRunError: there is no such run.
             JournalCorruptError: its history is damaged.
         """
-        return self._told(self._row(run_id))
+        return _told(*self._read(run_id))
 
     def runs(self, status: RunStatus | str | None = None) -> Iterator[Run]:
         """All runs in the order of their admission, or those of one status."""
         wanted = tuple(RunStatus) if status is None else (RunStatus(status),)
         for row in self._settings.journal.rows():
             if row.status in wanted:
-                yield self._told(row)
+                yield _told(*self._read(row.run_id))
 
     def history(self, run_id: str, generation: int | None = None) -> list[Event]:
         """A run's events in order, those of its newest generation by default.
@@ -140,10 +141,8 @@ class Engine:
             UnknownRunError: there is no such run or generation.
             JournalCorruptError: the history is damaged, naming the first event that is.
         """
-        row = self._row(run_id)
-        row = row._replace(generation=generation or row.generation)
-        events = self._settings.journal.events(row)
-        if not events:
+        row, events = self._read(run_id)
+        if generation not in (None, row.generation):
             raise errors.UnknownRunError(run_id=run_id, generation=generation)
         return events
 
@@ -152,12 +151,12 @@ class Engine:
         try:
             text, result, error = self._verdict(workflow, context, value)
         except errors.NonDeterminismError as divergence:
-            self._needs_attention(row.run_id, divergence)
+            self._needs_attention(row, divergence)
             raise
         except (errors.StorageError, errors.ConcurrentAppendError, errors.JournalCorruptError):
             raise
         except Exception as bug:
-            self._needs_attention(row.run_id, bug)
+            self._needs_attention(row, bug)
             return self.describe(row.run_id)
         finally:
             last_seq, cost = context.leave()
@@ -187,11 +186,12 @@ class Engine:
         text, result = round_trip(result, "run", context.run_id, "result", limit_bytes)
         return f'{{"result":{text}}}', result, None
 
-    def _needs_attention(self, run_id: str, error: Exception) -> None:
+    def _needs_attention(self, row: RunRow, error: Exception) -> None:
         stored = json.dumps(_run_error(error)._asdict())
-        self._settings.journal.mark(run_id, RunStatus.NEEDS_ATTENTION, stored)
+        stopped = row._replace(status=RunStatus.NEEDS_ATTENTION, error=stored)
+        self._settings.journal.replace(row, stopped)  # not if another driver took over meanwhile
 
-    def _registered(self, name: str, version: str, run_id: str | None = None) -> Workflow:
+    def _registered(self, name: str, version: str, run_id: str) -> Workflow:
         found = self._workflows.get((name, version))
         if found is None:
             known = [f"{other!r} version {of!r}" for other, of in self._workflows]
@@ -205,36 +205,41 @@ class Engine:
             raise errors.UnknownRunError(run_id=run_id, generation=1)
         return row
 
-    def _history(self, row: RunRow) -> list[Event]:
-        """The events of a run's generation, refused where they can't be what its row says."""
+    def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
+        """A run's row and history as of one moment, refused where they can't belong together."""
+        row = self._row(run_id)
         events = self._settings.journal.events(row)
-        if not events or events[0].kind is not EventKind.ADMITTED:
+        if row != self._row(run_id):
+            return self._read(run_id)  # another driver went on in between
+        if not events or events[0][1:3] != (EventKind.ADMITTED, row.workflow):
             raise errors.JournalCorruptError("the admission is missing", row.run_id, 1)
         if (events[-1].kind in ENDED) != (row.status in ENDED):
             why = f"its row says {row.status}, its last event is {events[-1].kind}"
             raise errors.JournalCorruptError(why, row.run_id, len(events))
-        return events
-
-    def _told(self, row: RunRow) -> Run:
-        payloads = [event.payload for event in self._history(row)]
-        last = payloads[-1] if row.status in ENDED else {}
-        stored = last.get("error") or (decode(row.error) if row.error else None)
-        error = RunError(**stored) if stored else None
-        cost = sum(payload.get("cost", 0.0) for payload in payloads)
-        value, result = payloads[0]["input"], last.get("result")
-        return Run(*row[:4], row.status, value, result, error, row.attempts, cost)
+        return row, events
 
     def _refuse_conflict(self, run_id: str, workflow: Workflow, value: Any) -> None:
         """The second half of `start` for a taken id: the same request is no error, another one
         is.
         """
-        row = self._row(run_id)
-        known = self._history(row)[0].payload["input"]
+        row, events = self._read(run_id)
+        known = events[0].payload["input"]
         recorded = f"{row.workflow} with input {encode_sorted(known)}"
         requested = f"{workflow.name} with input {encode_sorted(value)}"
         if recorded != requested:
             facts = {"recorded": f"{recorded:.120}", "requested": f"{requested:.120}"}
             raise errors.RunIdConflictError(run_id=run_id, **facts)
+
+
+def _told(row: RunRow, events: list[Event]) -> Run:
+    """A run as its row and its history have it."""
+    payloads = [event.payload for event in events]
+    last = payloads[-1] if row.status in ENDED else {}
+    stored = last.get("error") or (decode(row.error) if row.error else None)
+    error = RunError(**stored) if stored else None
+    cost = sum((payload.get("cost", 0.0) for payload in payloads), 0.0)
+    value, result = payloads[0]["input"], last.get("result")
+    return Run(*row[:4], row.status, value, result, error, row.attempts, cost)
 
 
 def _changed(row: RunRow, recorded: list[str], requested: list[str]) -> errors.DurableError:

@@ -133,11 +133,12 @@ class UnknownRunError(DurableError):
 class UnknownWorkflowError(DurableError):
     """No such workflow version is registered with this engine.
 
-    Facts: `workflow`, `version`, `registered`, `run_id` (None where no run asked for it).
+    Facts: `workflow`, `version`, `registered`, `run_id`.
     """
 
     _sentence = (
-        "{workflow!r} version {version!r} isn't registered, only {registered}. Next: register it."
+        "run {run_id}: {workflow!r} version {version!r} isn't registered, only {registered}. "
+        "Next: pass it in Engine(journal, workflows=[...])."
     )
 
 

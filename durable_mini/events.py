@@ -99,7 +99,7 @@ def checksum(row: RunRow, event: Event) -> int:
     Names and ids hold no line break (`codec.check_name`), so the joined text has one reading.
     """
     seq, kind, name, text, recorded_at = event
-    line = f"{row.run_id}\n{row.generation}\n{seq}\n{kind}\n{name}\n{recorded_at!r}\n{text}"
+    line = f"{row.run_id}\n{row.generation}\n{seq}\n{kind}\n{name}\n{float(recorded_at)!r}\n{text}"
     return crc32(line.encode())
 
 

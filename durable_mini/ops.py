@@ -3,14 +3,20 @@
 Guarantees: reads only; one damaged run doesn't hide the others. Leaves to others: mending.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from durable_mini.errors import JournalCorruptError
 from durable_mini.events import ENDED, Event, EventKind, RunRow
 from durable_mini.journal import Journal
 from durable_mini.structure import structure_hash
 
-_WITH_OUTCOME = frozenset({EventKind.STEP, EventKind.EFFECT})
+_FIELDS = {
+    EventKind.ADMITTED: {"calls", "input"},
+    EventKind.COMPLETED: {"result"},
+    EventKind.FAILED: {"error"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,9 @@ def verify(journal: Journal) -> Verification:
     """Check the storage, every checksum, and the laws that every history obeys.
 
     The laws: sequence numbers are dense from 1; the admission comes first and only there; nothing
-    follows an ending; a step has its argument digest and either a result or an error; the row's
-    status and structure hash are those that the events tell.
+    follows an ending; a durable call has its argument digest and either a result or an error; the
+    row's workflow, status and structure hash are those that the events tell. A run that another
+    process drives meanwhile is judged as it stands afterwards.
 
     Returns:
         The counts, and the first broken event of each run that has one.
@@ -52,21 +59,45 @@ def verify(journal: Journal) -> Verification:
     problems: list[Problem] = []
     runs = events = 0
     try:
-        problems += [Problem(None, None, text) for text in journal.integrity()]
-        for row in journal.rows():
-            runs += 1
-            try:
-                history = journal.events(row)
-            except JournalCorruptError as error:
-                problems.append(Problem(error.run_id or row.run_id, error.seq, error.reason))
-                continue
-            events += len(history)
-            broken = _first_broken_law(row, history)
-            if broken is not None:
-                problems.append(broken)
+        problems += [Problem(None, None, " ".join(text.split())) for text in journal.integrity()]
+        for found in _rows_or_faults(journal):
+            count, problem = (
+                (0, _told(found))
+                if isinstance(found, JournalCorruptError)
+                else _checked_run(journal, found)
+            )
+            runs, events = runs + 1, events + count
+            problems += [problem] if problem is not None else []
     except JournalCorruptError as error:  # the file itself can't be read on
-        problems.append(Problem(error.run_id, error.seq, error.reason))
+        problems.append(_told(error))
     return Verification(runs, events, tuple(problems))
+
+
+def _rows_or_faults(journal: Journal) -> Iterator[RunRow | JournalCorruptError]:
+    """Each run's row, or what is wrong with it: a damaged row doesn't hide the next."""
+    rows = journal.rows()
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except JournalCorruptError as error:
+            yield error
+
+
+def _checked_run(journal: Journal, row: RunRow) -> tuple[int, Problem | None]:
+    """How many sound events a run has, and its first problem."""
+    try:
+        history, now = journal.events(row), journal.row(row.run_id)
+    except JournalCorruptError as error:
+        return 0, _told(error)
+    if now is not None and now != row:  # another driver went on between the two looks
+        return _checked_run(journal, now)
+    return len(history), _first_broken_law(row, history)
+
+
+def _told(error: JournalCorruptError) -> Problem:
+    return Problem(error.run_id, error.seq, error.reason)
 
 
 def _first_broken_law(row: RunRow, history: list[Event]) -> Problem | None:
@@ -76,14 +107,15 @@ def _first_broken_law(row: RunRow, history: list[Event]) -> Problem | None:
         broken = _broken_event(event, len(history))
         if broken is not None:
             return Problem(row.run_id, event.seq, broken)
+    if history[0].name != row.workflow:
+        said = f"the row says workflow {row.workflow!r}, the admission {history[0].name!r}"
+        return Problem(row.run_id, 1, said)
     last = history[-1]
     ended = str(last.kind) if last.kind in ENDED else None
     if ended != (str(row.status) if row.status in ENDED else None):
-        return Problem(
-            row.run_id, last.seq, f"the row says {row.status}, the last event is {last.kind}"
-        )
-    calls = history[0].payload["calls"]
-    if structure_hash(calls) != row.structure:
+        said = f"the row says {row.status}, the last event is {last.kind}"
+        return Problem(row.run_id, last.seq, said)
+    if structure_hash(history[0].payload["calls"]) != row.structure:
         return Problem(row.run_id, 1, "the structure hash doesn't fit the recorded durable calls")
     return None
 
@@ -96,8 +128,17 @@ def _broken_event(event: Event, count: int) -> str | None:
     try:
         payload = event.payload
     except ValueError:
-        return "the payload is no JSON"
-    outcomes = {"result", "error"} & set(payload)
-    if event.kind in _WITH_OUTCOME and ("args" not in payload or len(outcomes) != 1):
-        return "a step needs an argument digest and either a result or an error"
+        payload = None
+    if not isinstance(payload, dict):
+        return "the payload is no JSON object"
+    return _broken_payload(event.kind, payload)
+
+
+def _broken_payload(kind: EventKind, payload: dict[str, Any]) -> str | None:
+    if kind in _FIELDS:
+        missing = ", ".join(sorted(_FIELDS[kind] - payload.keys()))
+        return f"the payload has no {missing}" if missing else None
+    outcomes = {"result", "error"} & payload.keys()
+    if "args" not in payload or len(outcomes) != 1:
+        return "a durable call needs an argument digest and either a result or an error"
     return None

@@ -33,7 +33,7 @@ class Cursor:
         """Whether the next durable call is answered from the journal."""
         return self._position < len(self._events)
 
-    def take(self, kind: EventKind, name: str, digest: str) -> tuple[int, Any, None] | None:
+    def take(self, kind: EventKind, name: str, digest: str) -> tuple[int, Any] | None:
         """Sequence number and payload recorded for this call, or None where it is to be executed.
 
         Raises:
@@ -50,7 +50,7 @@ class Cursor:
             both = (f"{event} with arguments of digest {it}" for it in (payload["args"], digest))
             raise self._diverged(event, *both)
         self._position += 1
-        return event.seq, payload, None
+        return event.seq, payload
 
     def finish(self, ending: str) -> None:
         """Refuse an end of the workflow that leaves recorded calls unasked for.

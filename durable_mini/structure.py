@@ -22,12 +22,13 @@ from durable_mini.errors import StructureUnreadableError
 
 _Function = ast.FunctionDef | ast.Lambda
 _DURABLE = frozenset({"step", "effect", "now", "random", "uuid"})
+_BRANCHES = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "PUSH_EXC")  # so begin instructions that branch
 _READ_ONLY = frozenset({"run_id", "generation", "attempt", "replaying"})
 
 # Nodes of which a part may run more or less often than the node, and the parts that run as often.
 _NESTING = (
     *(ast.If, ast.IfExp, ast.Try, ast.TryStar, ast.match_case, ast.BoolOp, ast.For, ast.While),
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.FunctionDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, _Function),
 )
 _AS_OFTEN = frozenset({"test", "target", "iter", "generators", "args", "decorator_list"})
 _WORDS = {"orelse": "else", "handlers": "except", "finalbody": "finally"}
@@ -115,14 +116,15 @@ class _Reader:
     ) -> None:
         self._workflow, self._fn, self._outer = workflow, fn, [*outer, fn.__code__]
         self._node = self._definition_of(fn)
-        names = [arg.arg for arg in (*self._node.args.posonlyargs, *self._node.args.args)]
-        known = names[parameter : parameter + 1] if isinstance(parameter, int) else [parameter]
-        self._names = set(known)  # what the context is called here
+        args = self._node.args
+        known: dict[int | str, str] = {arg.arg: arg.arg for arg in (*args.args, *args.kwonlyargs)}
+        known.update(enumerate(arg.arg for arg in (*args.posonlyargs, *args.args)))
+        self._names = {known[parameter]} if parameter in known else set()  # the context's, here
 
     def lines(self) -> list[str]:
         """The durable calls of the function, a line each, what is nested indented."""
         if not self._names:
-            return ["the context goes into *args, where it can't be followed"]
+            return ["the context goes into *args or **kwargs, where it can't be followed"]
         body = self._node.body
         return self._read_all(body if isinstance(body, list) else [body])
 
@@ -164,33 +166,31 @@ class _Reader:
         if isinstance(node, ast.Attribute) and self._is_context(node.value):
             taken = f"{node.attr} is taken from the context, where it can't be followed"
             return [] if node.attr in _READ_ONLY else [taken]
-        names = self._names
-        if isinstance(node, _Function):  # its own parameters hide names of the same spelling
-            self._names = names - {arg.arg for arg in ast.walk(node) if isinstance(arg, ast.arg)}
-        lines = self._parts(node)
-        self._names = names
-        return lines
-
-    def _read_all(self, parts: Sequence[object]) -> list[str]:
-        return [line for part in parts if isinstance(part, ast.AST) for line in self._read(part)]
-
-    def _parts(self, node: ast.AST) -> list[str]:
-        lines: list[str] = []
-        for field, value in ast.iter_fields(node):
+        outside, lines = self._names, []
+        fields = sorted(ast.iter_fields(node), key=lambda field: field[0] not in _AS_OFTEN)
+        for field, value in fields:  # what runs as often as the node comes before the rest of it
+            if field == "body" and isinstance(node, _Function):
+                own = {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
+                self._names = outside - own  # its parameters hide names of the same spelling
             found = self._read_all(value if isinstance(value, list) else [value])
             once = field in _AS_OFTEN and not isinstance(node, ast.While)
             if found and not once and isinstance(node, _NESTING):
                 header = _WORDS.get(field, type(node).__name__.lower())
                 found = [f"{header}:", *(f"  {line}" for line in found)]
             lines += found
+        self._names = outside
         return lines
+
+    def _read_all(self, parts: Sequence[object]) -> list[str]:
+        return [line for part in parts if isinstance(part, ast.AST) for line in self._read(part)]
 
     def _call(self, node: ast.Call) -> list[str]:
         """A call: on the context, with the context handed to it, or neither."""
         durable = isinstance(node.func, ast.Attribute) and self._is_context(node.func.value)
         lines = [] if durable else self._read(node.func)
         handed: list[int | str] = []
-        places: list[tuple[int | str, ast.expr]] = [*enumerate(node.args)]
+        starred = any(isinstance(argument, ast.Starred) for argument in node.args)  # which place?
+        places = [("" if starred else place, argument) for place, argument in enumerate(node.args)]
         places += [(word.arg or "", word.value) for word in node.keywords]
         for place, argument in places:
             if self._is_context(argument) and not durable and place != "":
@@ -225,7 +225,8 @@ class _Reader:
                 return cells[code.co_freevars.index(func.id)].cell_contents
             except ValueError:  # defined after the workflow, and not yet
                 return None
-        return None if func.id in code.co_varnames else self._fn.__globals__.get(func.id)
+        own = (*code.co_varnames, *code.co_cellvars)
+        return None if func.id in own else self._fn.__globals__.get(func.id)
 
     def _is_context(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id in self._names
@@ -252,14 +253,18 @@ def _codes_in(code: CodeType) -> Iterator[CodeType]:
 
 
 def _spoken(code: CodeType, node: _Function) -> list[object]:
-    """Every durable-looking word of a function's bytecode, in order: equal if source and code fit.
+    """Every durable-looking word and every branch of a function's bytecode, in order.
 
-    Only words that the source knows are compared, so that a tool that rewrites bytecode (as pytest
-    does with assertions) doesn't make every function look edited.
+    Equal if source and code fit. Only words that the source knows are compared, and nothing that
+    stands in an assertion, since pytest rewrites those.
     """
-    words: set[object] = set(_DURABLE)
-    for part in ast.walk(node):
-        words.add(part.attr if isinstance(part, ast.Attribute) else getattr(part, "value", None))
+    parts = list(ast.walk(node))
+    words = {getattr(part, "attr", getattr(part, "value", None)) for part in parts}
+    words |= {*_DURABLE, *(name for name in dis.opmap if name.startswith(_BRANCHES))}
+    asserts = [part for part in parts if isinstance(part, ast.Assert)]
+    asserted = {line for it in asserts for line in range(it.lineno, (it.end_lineno or 0) + 1)}
     codes = (code, *_codes_in(code))
-    spoken = (one.argval for inner in codes for one in dis.get_instructions(inner))
-    return [word for word in spoken if isinstance(word, str) and word in words]
+    spoken = (one for inner in codes for one in dis.get_instructions(inner))
+    kept = (one for one in spoken if one.positions and one.positions.lineno not in asserted)
+    found = (word for one in kept for word in (one.opname, one.argval))
+    return [word for word in found if isinstance(word, str) and word in words]

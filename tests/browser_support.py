@@ -277,9 +277,16 @@ def errors_in_notebook(page: Any) -> list[str]:
     return [*found, *broken]
 
 
-def keep_screenshot(page: Any, name: str, locator: Any = None) -> Path:
+def keep_screenshot(page: Any, name: str, part: Any = None) -> Path:
     """Save what the page (or a part of it) shows under `.artefacts/`, where CI picks it up."""
     ARTEFACTS.mkdir(exist_ok=True)
     path = ARTEFACTS / f"{name}.png"
-    (locator or page).screenshot(path=str(path))
+    if part is None:
+        page.screenshot(path=str(path))
+        return path
+    height = part.bounding_box()["height"]  # JupyterLab scrolls inside: make room for all of it
+    page.set_viewport_size({"width": 1280, "height": int(height) + 250})
+    part.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    part.screenshot(path=str(path))
     return path

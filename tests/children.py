@@ -15,11 +15,10 @@ NOBODY = 65534
 
 
 class ChildError(Exception):
-    """The function raised in the child: `type` and `message` say what."""
+    """The function raised in the child, or the child died; the message says which."""
 
-    def __init__(self, type: str, message: str) -> None:
-        super().__init__(f"{type}: {message}")
-        self.type, self.message = type, message
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
 
 
 class Child:
@@ -33,6 +32,10 @@ class Child:
             _answer(writing, function, args)
         os.close(writing)
         self._pipe = os.fdopen(reading, "rb")
+
+    def send_signal(self, number: int) -> None:
+        """Send the child a signal, as `subprocess` does."""
+        os.kill(self._pid, number)
 
     def result(self) -> Any:
         """Wait for what the function returns.

@@ -1,6 +1,4 @@
-"""Counts the engine's lines of code, and writes the table of them into the README.
-
-    python tests/code_lines.py        # rewrites the table between the markers in README.md
+"""Counts the engine's lines of code.
 
 A line of code is one that is neither blank nor only a comment nor part of a docstring. SQL counts
 as code, wherever it stands. The engine is what has a rank up to 6 in `layers.py`.
@@ -10,14 +8,11 @@ from __future__ import annotations
 
 import ast
 import io
-import sys
 import tokenize
 from pathlib import Path
 
 from layers import ENGINE_RANKS, PACKAGE, modules, rank_of
 
-BEGIN, END = "<!-- lines:begin -->", "<!-- lines:end -->"
-README = PACKAGE.parent / "README.md"
 MAX_COLUMNS = 100
 
 _NO_CODE = {
@@ -85,14 +80,7 @@ def table() -> str:
     ]
     total = f"| **the engine** | | **{sum(lines.values())}** |"
     return "\n".join(
-        [
-            BEGIN,
-            "| file | what it does | lines of code |",
-            "| --- | --- | ---: |",
-            *rows,
-            total,
-            END,
-        ]
+        ["| file | what it does | lines of code |", "| --- | --- | ---: |", *rows, total]
     )
 
 
@@ -103,21 +91,3 @@ def _first_sentence(path: Path) -> str:
     else:
         said = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
     return " ".join(said.split()).split(". ")[0].rstrip(".")
-
-
-def with_table(readme: str) -> str:
-    """The README's text with its table renewed.
-
-    Raises: ValueError when the two markers aren't there, once each and in order.
-    """
-    if readme.count(BEGIN) != 1 or readme.count(END) != 1:
-        raise ValueError(f"README.md needs {BEGIN} and {END}, once each")
-    before, rest = readme.split(BEGIN)
-    if END not in rest:
-        raise ValueError(f"README.md has {END} before {BEGIN}")
-    return before + table() + rest.split(END)[1]
-
-
-if __name__ == "__main__":
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
-    print(table(), file=sys.stdout)

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from durable_mini import Engine, Event, MemoryJournal, RunStatus, structure
-from durable_mini.lab import REFERENCE_SHAPE, Ledger, agent_in, reference_agent, shape_of
-from durable_mini.lab import shaped_agent
+from durable_mini.lab import (
+    REFERENCE_SHAPE,
+    Ledger,
+    agent_in,
+    reference_agent,
+    shape_of,
+    shaped_agent,
+)
 from durable_mini.lab.agent import order_of
 from durable_mini.lab.shape import Shape, StepSpec
 
@@ -31,11 +37,7 @@ def test_the_reference_agent_makes_the_calls_of_the_reference_shape() -> None:
     assert world.spent == 8.0
     assert [row.endpoint for row in world.rows] == ["charge", "send_email", "update_crm"]
     assert {row.order for row in world.rows} == {"o-1"}
-    assert [row.key for row in world.rows] == [
-        "r-1/charge",
-        "r-1/send_email",
-        "r-1/update_crm",
-    ]
+    assert [row.key for row in world.rows] == ["r-1/charge", "r-1/send_email", "r-1/update_crm"]
 
 
 def test_the_structure_shows_every_call_by_its_name() -> None:

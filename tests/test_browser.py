@@ -63,7 +63,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[support.Lab]:
 SOURCES = [LIVE, PREDICT, COMPARE, STEPS]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(lab: support.Lab) -> Iterator[Any]:
     """A page that is checked at its end for requests to other hosts."""
     with support.browser() as browser:
@@ -73,9 +73,11 @@ def page(lab: support.Lab) -> Iterator[Any]:
 
 @pytest.fixture
 def widgets_page(page: Any, lab: support.Lab) -> Any:
-    support.open_notebook(page, lab, "widgets.ipynb")
-    support.run_all(page)
-    assert support.errors_in_notebook(page) == []
+    """The page with the notebook of widgets, run once; each test finds it as the last left it."""
+    if "widgets.ipynb" not in page.url:
+        support.open_notebook(page, lab, "widgets.ipynb")
+        support.run_all(page)
+        assert support.errors_in_notebook(page) == []
     return page
 
 
@@ -93,8 +95,15 @@ def picture_of(cell: Any) -> str:
     return str(cell.locator("img.widget-image").get_attribute("src"))
 
 
+def set_size(cell: Any, size: int) -> None:
+    cell.get_by_label("size").fill(str(size))
+    cell.get_by_label("size").press("Enter")
+
+
 def test_key_on_the_slider_changes_picture_sentence_table_and_field(widgets_page: Any) -> None:
     cell = cell_of(widgets_page, "LivePicture(")
+    set_size(cell, 3)
+    words_of(cell).get_by_text("The bar is 3 long.").wait_for()
     before = picture_of(cell)
     cell.locator(".noUi-handle").focus()
     widgets_page.keyboard.press("ArrowRight")
@@ -109,13 +118,10 @@ def test_long_computation_shows_progress_and_a_newer_position_overtakes_it(
     widgets_page: Any,
 ) -> None:
     cell = cell_of(widgets_page, "LivePicture(")
-    field = cell.get_by_label("size")
-    field.fill("9")
-    field.press("Enter")
+    set_size(cell, 9)
     progress = cell.locator(".widget-hprogress")
     progress.wait_for(state="visible")
-    field.fill("2")
-    field.press("Enter")
+    set_size(cell, 2)
     words_of(cell).get_by_text("The bar is 2 long.").wait_for(timeout=5_000)
     progress.wait_for(state="hidden")
     widgets_page.wait_for_timeout(500)
@@ -124,12 +130,9 @@ def test_long_computation_shows_progress_and_a_newer_position_overtakes_it(
 
 def test_exception_is_said_where_the_sentence_stands(widgets_page: Any) -> None:
     cell = cell_of(widgets_page, "LivePicture(")
-    field = cell.get_by_label("size")
-    field.fill("8")
-    field.press("Enter")
+    set_size(cell, 8)
     words_of(cell).get_by_text("ZeroDivisionError: eight is too many").wait_for()
-    field.fill("5")
-    field.press("Enter")
+    set_size(cell, 5)
     words_of(cell).get_by_text("The bar is 5 long.").wait_for()
 
 
@@ -160,7 +163,7 @@ def test_results_chapter_shows_its_picture_before_anything_runs_and_moves_after(
     support.open_notebook(page, lab, "course/04_results.ipynb")
     cell = cell_of(page, "results_slider()")
     cell.locator("img[src^='data:image/png']").wait_for()
-    assert "A run costs" in words_of(cell).inner_text()
+    cell.get_by_text("A run costs").wait_for()
 
     support.run_all(page, timeout_s=300)
     assert support.errors_in_notebook(page) == []

@@ -276,14 +276,14 @@ def test_verify_names_the_first_broken_event_and_is_status_1(
     assert [(found["run_id"], found["seq"]) for found in told["problems"]] == [("good-1", 3)]
 
 
-def test_show_of_a_damaged_run_is_status_1(
+def test_show_of_a_damaged_run_is_one_line_that_names_the_event(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(filled)
 
     status, said = complaint(capsys, "show", filled, "good-1")
 
-    assert status == 1
+    assert status == 2
     assert "run good-1, event 3" in said
 
 

@@ -20,7 +20,6 @@ import uuid
 import warnings
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any, NamedTuple
@@ -346,8 +345,6 @@ DIFFERENT = [
     Decimal(2),
     Decimal("NaN"),
     "Decimal(1)",
-    Fraction(1, 2),
-    Fraction(2, 3),
     date(2026, 1, 1),
     datetime(2026, 1, 1),
     datetime(2026, 1, 1, tzinfo=UTC),
@@ -397,7 +394,7 @@ def test_digest_counts_known_types_by_value(wrap):
         found = digest(wrap(value))
         assert found not in seen, f"{value!r} has the digest of {seen[found]!r}"
         seen[found] = value
-        assert digest_arguments((wrap(value),), {})[1] == (), "nothing opaque in it"
+        assert digest_arguments((wrap(value),), {})[1] == [], "nothing opaque in it"
 
 
 @pytest.mark.parametrize(
@@ -430,7 +427,7 @@ class OtherClient(Client):
 
 def test_digest_counts_an_opaque_object_by_its_type_and_lists_it():
     found, opaque = digest_arguments((Client("a"), {"k": [Client("b"), len]}), {"x": Client("c")})
-    assert opaque == ("Client", "builtin_function_or_method")
+    assert opaque == ["Client", "builtin_function_or_method"]
     assert found == digest(Client("z"), {"k": [Client("y"), print]}, x=Client("x"))
     assert digest(Client("a")) != digest(OtherClient("a"))
     assert digest(Client("a"), 1) != digest(Client("a"), 2)
@@ -553,27 +550,26 @@ def everything_in(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("name", "complaint"),
+    ("name", "shown"),
     [
-        ("", "empty"),
+        ("", "''"),
         ("x" * 1_000_000, "1,000,000"),
         ("x" * 201, "201"),
-        ("a\nb", "unprintable"),
-        ("a\x00b", "unprintable"),
-        ("\ud83d", "unprintable"),
-        (None, "NoneType"),
-        (7, "int"),
-        (b"plan", "bytes"),
-        (["plan"], "list"),
+        ("a\nb", r"'a\nb'"),
+        ("a\x00b", r"'a\x00b'"),
+        ("\ud83d", r"'\ud83d'"),
+        (None, "None"),
+        (7, "7"),
+        (b"plan", "plan"),
+        (["plan"], "plan"),
     ],
 )
-def test_a_name_that_cant_be_kept_is_refused_in_one_short_line(name, complaint):
+def test_a_name_that_cant_be_kept_is_refused_in_one_short_line(name, shown):
     with pytest.raises(InvalidNameError) as caught:
         check_name(name, "step name")
     message = str(caught.value)
-    assert complaint in message
-    assert "step name" in message
-    assert "Next:" in message
+    for part in ("step name", shown, "Next:"):
+        assert part in message
     assert "\n" not in message
     assert len(message) < 300
 

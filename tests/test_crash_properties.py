@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import event, given, settings
-from hypothesis import strategies as st
+from hypothesis import event, given, settings, strategies as st
 
 from durable_mini import (
     Context,
@@ -176,7 +175,7 @@ class CrashFree:
         self._drawn = iter(drawn)
 
     def step(self, name: str, fn: Any, /, *args: Any, retry: Any = None, cost: float = 0) -> Any:
-        for tries in range(1, (retry.max_attempts if retry else 1) + 1):
+        for _ in range(retry.max_attempts if retry else 1):
             try:
                 call, value = fn(*args)["value"]
             except ConnectionError as error:
@@ -210,7 +209,8 @@ def crash_free(blocks: list[Any], history: list[Event]) -> tuple[Any, list[Call]
     """Result or failure, durable calls and world of a program that nothing interrupts."""
     chance = (EventKind.NOW, EventKind.RANDOM, EventKind.UUID)
     drawn = [event.payload["result"] for event in history if event.kind in chance]
-    context, world, found = CrashFree(drawn), World(), []
+    context, world = CrashFree(drawn), World()
+    found: list[Any] = []
     try:
         run_block(context, world, blocks, found, count())
     except StepFailedError as failure:
@@ -297,9 +297,11 @@ def test_any_crash_schedule_on_any_workflow_ends_in_the_crash_free_result(
 def test_any_crash_schedule_on_a_file_ends_in_the_crash_free_result(
     blocks: list[Any], crashes: list[tuple[int, Position]]
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        with SQLiteJournal(Path(folder, "journal.db")) as journal:
-            check_any_schedule(journal, blocks, crashes)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SQLiteJournal(Path(folder, "journal.db")) as journal,
+    ):
+        check_any_schedule(journal, blocks, crashes)
 
 
 # Every crash of the reference agent, and every pair
@@ -353,17 +355,14 @@ def agent(world: CountingLedger) -> Workflow:
 
 
 def check_reference_agent(
-    journal: Journal,
-    world: CountingLedger,
-    agent: Workflow,
-    crashes: list[tuple[int, Position]],
+    journal: Journal, world: CountingLedger, agent: Workflow, crashes: list[tuple[int, Position]]
 ) -> None:
     """Drive one order through these crashes, and compare everything with a run that has none."""
     schedule = Schedule(crashes, World())
     engine = Engine(journal, [agent], probe=schedule)
-    order = f"order-{'-'.join(f'{n}{position}' for n, position in crashes)}"
+    order = "-".join([type(journal).__name__, *(f"{n}{position}" for n, position in crashes)])
     world.executed.clear()
-    del world.rows[:]
+    world.rows.clear()
     engine.start(agent, order, run_id=order)
     run, died = drive(engine, order)
     hit = crashed_steps(crashes)

@@ -190,14 +190,14 @@ ERRORS = [
     (
         other_input,
         RunIdConflictError,
-        {"run_id": RUN_ID, "recorded": "input 7", "requested": "input 8"},
+        {"run_id": RUN_ID, "recorded": "agent with input 7", "requested": "agent with input 8"},
         ["input 7", "input 8"],
     ),
     (
         other_workflow,
         RunIdConflictError,
         {"run_id": RUN_ID, "recorded": ..., "requested": ...},
-        ["'agent'", "'scripted'"],
+        ["agent", "scripted"],
     ),
     (unknown_run, UnknownRunError, {"run_id": "r-9"}, ["'r-9'"]),
     (

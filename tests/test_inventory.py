@@ -56,7 +56,7 @@ def test_button_tells_the_truth_beside_what_was_ticked() -> None:
 
     assert asked.right == 1
     told = asked._truths.value
-    assert "1 of 2 as it is" in told
+    assert "1 of 2 right" in told
     assert "You ticked <em>yes</em>" in told
     assert told.count("You ticked") == 1
     assert "no &lt;b&gt;" in told

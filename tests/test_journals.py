@@ -15,11 +15,16 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from durable_mini import ConcurrentAppendError, Event, EventKind, MemoryJournal, RunStatus
-from durable_mini import SQLiteJournal
+from durable_mini import (
+    ConcurrentAppendError,
+    Event,
+    EventKind,
+    MemoryJournal,
+    RunStatus,
+    SQLiteJournal,
+)
 from durable_mini.events import RunRow
 from durable_mini.journal import Journal
 
@@ -101,7 +106,8 @@ def test_the_second_writer_of_a_number_is_refused_and_nothing_is_written(admitte
 
 
 def test_of_threads_that_append_the_same_number_one_wins(admitted: Journal) -> None:
-    together, outcomes = Barrier(8), []
+    together = Barrier(8)
+    outcomes: list[str | None] = []
 
     def compete(name: str) -> None:
         together.wait()
@@ -121,7 +127,7 @@ def test_of_threads_that_append_the_same_number_one_wins(admitted: Journal) -> N
 def test_threads_that_drive_runs_of_their_own_lose_nothing(journal: Journal) -> None:
     def drive(run_id: str) -> None:
         journal.admit(named(run_id), ADMITTED)
-        journal.begin_attempt(run_id)
+        journal.replace(named(run_id), named(run_id)._replace(status=RunStatus.RUNNING))
         for seq in range(2, 8):
             journal.append(named(run_id), step(seq, f"{run_id} step {seq}"))
 
@@ -142,37 +148,62 @@ def in_threads(calls: list[Callable[[], None]]) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_attempts_are_counted_when_they_begin(admitted: Journal) -> None:
-    assert [admitted.begin_attempt("r-1") for _ in range(3)] == [1, 2, 3]
-    assert admitted.row("r-1") == RUN._replace(status=RunStatus.RUNNING, attempts=3)
+RUNNING = RUN._replace(status=RunStatus.RUNNING, attempts=1)
+STOPPED = RUNNING._replace(status=RunStatus.NEEDS_ATTENTION, error='{"type":"ValueError"}')
 
 
-def test_a_mark_keeps_the_reason_until_the_next_attempt(admitted: Journal) -> None:
-    admitted.mark("r-1", RunStatus.NEEDS_ATTENTION, '{"type":"ValueError"}')
-    marked = RUN._replace(status=RunStatus.NEEDS_ATTENTION, error='{"type":"ValueError"}')
-    assert admitted.row("r-1") == marked
+def test_how_a_run_stands_is_replaced_without_touching_its_history(admitted: Journal) -> None:
+    for before, after in [(RUN, RUNNING), (RUNNING, STOPPED), (STOPPED, RUNNING)]:
+        assert admitted.replace(before, after) is True
+        assert admitted.row("r-1") == after
     assert admitted.events(RUN) == [ADMITTED]
-    admitted.begin_attempt("r-1")
-    assert admitted.row("r-1") == RUN._replace(status=RunStatus.RUNNING, attempts=1)
+
+
+def test_an_append_with_a_status_forgets_why_attention_was_needed(admitted: Journal) -> None:
+    admitted.replace(RUN, STOPPED)
+    admitted.append(RUN, step(2), RunStatus.COMPLETED)
+    assert admitted.row("r-1") == STOPPED._replace(status=RunStatus.COMPLETED, error=None)
+
+
+def test_a_row_that_another_driver_has_changed_is_not_replaced(admitted: Journal) -> None:
+    assert admitted.replace(RUN, RUNNING)
+    assert admitted.replace(RUN, RUNNING) is False
+    assert admitted.replace(RUN, STOPPED) is False
+    second = RUNNING._replace(attempts=2)
+    assert admitted.replace(RUNNING, second)
+    assert admitted.replace(RUNNING, STOPPED) is False
+    assert admitted.row("r-1") == second
 
 
 def test_a_run_that_has_ended_is_never_reopened(admitted: Journal) -> None:
     """A second driver may have read the row before the first one ended the run."""
-    ending = Event(2, EventKind.COMPLETED, "agent", '{"result":1}', 20.0)
-    admitted.append(RUN, ending, RunStatus.COMPLETED)
+    admitted.replace(RUN, RUNNING)
+    admitted.append(RUN, step(2), RunStatus.COMPLETED)
     ended = admitted.row("r-1")
-    with pytest.raises(ConcurrentAppendError, match="run r-1"):
-        admitted.begin_attempt("r-1")
-    admitted.mark("r-1", RunStatus.NEEDS_ATTENTION, "{}")
+    assert admitted.replace(RUNNING, RUNNING._replace(attempts=2)) is False
+    assert admitted.replace(RUNNING, STOPPED) is False
     assert admitted.row("r-1") == ended
+
+
+def test_of_threads_that_begin_the_same_attempt_one_wins(admitted: Journal) -> None:
+    together = Barrier(8)
+    answers: list[bool] = []
+
+    def begin() -> None:
+        together.wait()
+        answers.append(admitted.replace(RUN, RUNNING))
+
+    in_threads([begin] * 8)
+    assert sorted(answers) == [False] * 7 + [True]
+    assert admitted.row("r-1") == RUNNING
 
 
 def test_runs_are_listed_in_the_order_of_their_admission(journal: Journal) -> None:
     ids = ["c", "a", "d", "b", "B", "ä"]
     for run_id in ids:
         journal.admit(named(run_id), ADMITTED)
-    journal.begin_attempt("d")
-    journal.mark("c", RunStatus.NEEDS_ATTENTION, "{}")
+    for run_id in ("d", "c"):
+        journal.replace(named(run_id), STOPPED._replace(run_id=run_id))
     assert [row.run_id for row in journal.rows()] == ids
 
 
@@ -225,8 +256,7 @@ IDS = st.sampled_from(["a", "b", "c"])
 OPERATIONS = st.one_of(
     st.tuples(st.just("admit"), IDS),
     st.tuples(st.just("append"), IDS, st.integers(0, 3), st.sampled_from([None, *RunStatus])),
-    st.tuples(st.just("begin"), IDS),
-    st.tuples(st.just("mark"), IDS, st.sampled_from(RunStatus)),
+    st.tuples(st.just("replace"), IDS, st.integers(0, 1), st.sampled_from(RunStatus)),
 )
 
 
@@ -248,24 +278,30 @@ def test_the_journals_answer_any_sequence_of_requests_alike(
 @contextmanager
 def both_journals() -> Iterator[tuple[Journal, Journal]]:
     """A memory journal and a new SQLite journal, closed and removed at the end."""
-    with tempfile.TemporaryDirectory() as folder:
-        with MemoryJournal() as memory, SQLiteJournal(Path(folder, "journal.db")) as sqlite:
-            yield memory, sqlite
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MemoryJournal() as memory,
+        SQLiteJournal(Path(folder, "journal.db")) as sqlite,
+    ):
+        yield memory, sqlite
 
 
 def ask(journal: Journal, request: str, run_id: str, *details: Any) -> object:
-    """What the journal answers: a value, or the type of its refusal."""
+    """What the journal answers: a value, or its refusal."""
     if request == "admit":
         return journal.admit(named(run_id), ADMITTED)
-    if journal.row(run_id) is None:
+    row = journal.row(run_id)
+    if row is None:
         return "no such run"
+    back, status = details
+    if request == "replace":
+        return journal.replace(
+            row._replace(attempts=row.attempts - back),
+            row._replace(status=status, attempts=row.attempts + 1, error="{}"),
+        )
+    seq = max(1, len(journal.events(row)) + 1 - back)
     try:
-        if request == "append":
-            back, status = details
-            seq = max(1, len(journal.events(named(run_id))) + 1 - back)
-            return journal.append(named(run_id), step(seq), status)
-        if request == "mark":
-            return journal.mark(run_id, details[0], "{}")
-        return journal.begin_attempt(run_id)
+        journal.append(row, step(seq), status)
     except ConcurrentAppendError as refusal:
-        return type(refusal), refusal.seq
+        return refusal.run_id, refusal.seq
+    return "stored"

@@ -65,7 +65,7 @@ def test_a_key_with_another_request_is_refused_and_says_both(
 ) -> None:
     world = Ledger()
     world.post(*CHARGE)
-    with pytest.raises(KeyReusedError, match="'r-1/charge' came first with .*'charge', 'o-1', 40"):
+    with pytest.raises(KeyReusedError, match=r"'r-1/charge' came first with .*'charge', 'o-1', 40"):
         world.post(endpoint, order, body, CHARGE.key)
     assert world.rows == [CHARGE]
 

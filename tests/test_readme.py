@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-import code_lines
 import pytest
+import readme_parts
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -57,5 +59,24 @@ def test_every_picture_is_local_and_has_an_alt_text() -> None:
         assert "//" not in source
 
 
-def test_line_counts_are_those_of_the_code() -> None:
-    assert code_lines.with_table(README) == README, "Next: python tests/code_lines.py"
+def test_tables_are_those_that_the_code_gives() -> None:
+    assert readme_parts.renewed(README) == README, "Next: python tests/readme_parts.py"
+
+
+def test_picture_is_the_one_that_the_code_draws() -> None:
+    assert readme_parts.PICTURE.read_bytes() == readme_parts.picture(), (
+        "Next: python tests/readme_parts.py"
+    )
+
+
+def test_first_run_of_your_own_runs(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    script = tmp_path / "first.py"
+    script.write_text(example, encoding="utf-8")
+
+    for _ in range(2):  # the second time the run has ended, and is only told
+        done = subprocess.run(
+            [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert "12 for a book, under order-1/charge" in done.stdout

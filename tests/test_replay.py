@@ -111,9 +111,8 @@ def describing(ctx, _):
         try:
             ctx.step(name, int, "no number")
         except StepFailedError as error:
-            seen.append(
-                [error.type, error.message, error.step, error.run_id, error.seq, str(error)]
-            )
+            seen.append([error.type, error.message, error.step, error.run_id, error.seq])
+            seen[-1] += [str(error), repr(error.__cause__), repr(error.__context__)]
     ctx.step("last", len, seen)
     return seen
 

@@ -221,15 +221,10 @@ def test_failure_that_was_journalled_before_a_crash_isnt_tried_again(journal):
     assert (run.status, run.error.message, len(body.times)) == (RunStatus.FAILED, "no way", 1)
 
 
-class UnspeakableError(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
 @pytest.mark.parametrize(
     "error",
-    [ValueError("\ud83d"), ValueError("a\x00b"), ValueError("x" * 1_000_000), UnspeakableError()],
-    ids=["lone surrogate", "zero", "a megabyte", "no message to be had"],
+    [ValueError("\ud83d"), ValueError("a\x00b"), ValueError("x" * 1_000_000)],
+    ids=["lone surrogate", "zero", "a megabyte"],
 )
 def test_failure_with_an_odd_message_is_journalled(journal, error):
     body = Flaky(error)

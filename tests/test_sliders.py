@@ -344,7 +344,7 @@ def test_results_slider_refuses_weights_that_are_all_zero(
     text = move(results, runs=50, before=0.0, window=0.0, after=0.0)
     assert "all three position weights are 0" in text
     assert "Error" not in text
-    assert "100% before the work" in move(results, before=1.0)
+    assert "100 % before the work" in move(results, before=1.0)
 
 
 def test_weights_are_brought_to_a_sum_of_one() -> None:

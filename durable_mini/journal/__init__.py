@@ -38,15 +38,15 @@ class Journal(Protocol):
             Before the commit the event isn't there, and the step that it records will run again.
         """
 
-    def begin_attempt(self, run_id: str) -> int:
-        """Count one more attempt and set the run to running; returns the count.
+    def replace(self, row: RunRow, changed: RunRow) -> bool:
+        """Change status, attempts and error of a run that still stands as `row` says.
 
+        Returns:
+            Whether it was changed; False means that another driver was first, and nothing was
+            written: a run that has ended is never reopened.
         Crash:
-            The attempt stays counted, so that a run that kills its worker each time is noticed.
+            An attempt that began stays counted, so that a run that kills its worker is noticed.
         """
-
-    def mark(self, run_id: str, status: RunStatus, error: str) -> None:
-        """Change how a run stands without appending to its history."""
 
     def row(self, run_id: str) -> RunRow | None:
         """How a run stands, or None."""

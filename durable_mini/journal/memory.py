@@ -39,18 +39,13 @@ class MemoryJournal(Journal):
             if status is not None:
                 self._rows[row.run_id] = self._rows[row.run_id]._replace(status=status, error=None)
 
-    def begin_attempt(self, run_id: str) -> int:
-        """See `Journal.begin_attempt`."""
+    def replace(self, row: RunRow, changed: RunRow) -> bool:
+        """See `Journal.replace`."""
         with self._lock:
-            row = self._rows[run_id]
-            attempts, status = row.attempts + 1, RunStatus.RUNNING
-            self._rows[run_id] = row._replace(status=status, attempts=attempts, error=None)
-            return attempts
-
-    def mark(self, run_id: str, status: RunStatus, error: str) -> None:
-        """See `Journal.mark`."""
-        with self._lock:
-            self._rows[run_id] = self._rows[run_id]._replace(status=status, error=error)
+            stands = self._rows[row.run_id] == row
+            if stands:
+                self._rows[row.run_id] = changed
+            return stands
 
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""

@@ -11,7 +11,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib import resources
 from pathlib import Path
 from threading import RLock
@@ -25,11 +25,9 @@ APPLICATION_ID = int.from_bytes(b"dMin")
 SCHEMA_VERSION = 1
 BUSY_LIMIT_S = 30.0
 
-_HEADER = b"SQLite format 3\x00"
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_RUN = "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT_RUN = f"SELECT {', '.join(RunRow._fields)} FROM runs"  # noqa: S608 - our own field names
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
 
@@ -55,6 +53,8 @@ class SQLiteJournal(Journal):
             self._db = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
             )
+        # A flipped byte may not even be text: it has to be read before it can be refused.
+        self._db.text_factory = lambda stored: stored.decode(errors="replace")
         try:
             with self._translated():
                 _retried(self._create_or_check)
@@ -69,8 +69,8 @@ class SQLiteJournal(Journal):
         """Give a new file its tables and its name, or refuse one that another version made."""
         if self._schema_version() == 0:
             with self._writing():
-                # Somebody else may have created it between the look and the lock.
-                if self._schema_version() == 0:
+                # Somebody else may have created something between the look and the lock.
+                if not self._db.execute("SELECT 1 FROM sqlite_schema").fetchall():
                     schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
                     for statement in schema.split(";\n"):
                         self._db.execute(statement)
@@ -99,20 +99,16 @@ class SQLiteJournal(Journal):
                 change = "UPDATE runs SET status = ?, error = NULL WHERE run_id = ?"
                 self._db.execute(change, (status, row.run_id))
 
-    def begin_attempt(self, run_id: str) -> int:
-        """See `Journal.begin_attempt`."""
+    def replace(self, row: RunRow, changed: RunRow) -> bool:
+        """See `Journal.replace`."""
         change = (
-            "UPDATE runs SET status = ?, attempts = attempts + 1, error = NULL"
-            " WHERE run_id = ? RETURNING attempts"
+            "UPDATE runs SET status = ?, attempts = ?, error = ?"
+            " WHERE run_id = ? AND status = ? AND attempts = ?"
         )
+        values = (changed.status, changed.attempts, changed.error)
         with self._writing():
-            return int(self._db.execute(change, (RunStatus.RUNNING, run_id)).fetchone()[0])
-
-    def mark(self, run_id: str, status: RunStatus, error: str) -> None:
-        """See `Journal.mark`."""
-        with self._writing():
-            change = "UPDATE runs SET status = ?, error = ? WHERE run_id = ?"
-            self._db.execute(change, (status, error, run_id))
+            found = self._db.execute(change, (*values, row.run_id, row.status, row.attempts))
+            return found.rowcount == 1
 
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
@@ -159,19 +155,19 @@ class SQLiteJournal(Journal):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One durable transaction; after a failed one the journal takes no more."""
-        if self._broken is not None:
-            raise self._refused(f"refuses appends after a failed write ({self._broken})")
-        try:
-            with self._translated():
+        with self._translated():
+            if self._broken is not None:
+                raise self._refused(f"refuses appends after a failed write ({self._broken})")
+            try:
                 _retried(lambda: self._db.execute("BEGIN IMMEDIATE"))
                 yield
-                self._db.execute("COMMIT")
-        except BaseException as error:
-            if isinstance(error, errors.StorageError):
-                self._broken = error.reason
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
+                _retried(lambda: self._db.execute("COMMIT"))
+            except BaseException as error:
+                if isinstance(error, sqlite3.Error):
+                    self._broken = str(error)
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -185,8 +181,11 @@ class SQLiteJournal(Journal):
             try:
                 yield
             except sqlite3.Error as error:
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
-                    raise errors.JournalCorruptError(f"{self.path}: {error}") from error
+                code, path = getattr(error, "sqlite_errorcode", 0) & 0xFF, str(self.path)
+                if code == sqlite3.SQLITE_NOTADB:
+                    raise errors.NotAJournalError(path=path, reason=str(error)) from error
+                if code == sqlite3.SQLITE_CORRUPT:
+                    raise errors.JournalCorruptError(f"{path}: {error}") from error
                 raise self._refused(str(error)) from error
             except OSError as error:
                 raise self._refused(str(error.strerror)) from error
@@ -213,17 +212,21 @@ def _retried(work: Callable[[], Any]) -> Any:
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Look at the first bytes before SQLite does, so that another program's file stays as it is."""
-    if not path.exists():
+    """Look whose file it is, without locks and without a trace.
+
+    SQLite has to do even this: closing a descriptor of our own would give up every lock that this
+    process holds on the file, and with them the log of a journal that is open on it.
+    """
+    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
         return
-    head = b"no file"
+    whose, reason = 0, "it is no regular file"
     if path.is_file():
-        with path.open("rb") as file:
-            head = file.read(100)
-    if not head or (head.startswith(_HEADER) and head[68:72] == APPLICATION_ID.to_bytes(4)):
-        return
-    other = "another program's" if head.startswith(_HEADER) else "no"
-    raise errors.NotAJournalError(path=str(path), reason=f"it is {other} SQLite database")
+        with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as look:
+            look.execute("PRAGMA writable_schema=ON")  # a file that is growing isn't damaged
+            (whose,) = look.execute("PRAGMA application_id").fetchone()
+        reason = "it is another program's SQLite database"
+    if whose != APPLICATION_ID:
+        raise errors.NotAJournalError(path=str(path), reason=reason)
 
 
 def _row_from(values: Any) -> RunRow:

@@ -9,7 +9,7 @@ from typing import Any
 
 from durable_mini.context import Context
 from durable_mini.lab.ledger import AMOUNT, LLM_COST, Ledger
-from durable_mini.lab.shape import Shape
+from durable_mini.lab.shape import Shape, StepSpec
 from durable_mini.structure import Workflow, workflow
 
 
@@ -40,7 +40,7 @@ def shaped_agent(world: Ledger, shape: Shape) -> Workflow:
         latest = ticket
         for spec in shape:
             if spec.kind == "effect":
-                latest = ctx.effect(spec.name, _post, world, spec.name, order)
+                latest = ctx.effect(spec.name, _post, world, spec, order, cost=spec.cost)
             else:
                 latest = ctx.step(
                     spec.name, world.think, spec.name, latest, spec.cost, cost=spec.cost
@@ -50,8 +50,9 @@ def shaped_agent(world: Ledger, shape: Shape) -> Workflow:
     return agent
 
 
-def _post(world: Ledger, endpoint: str, order: str, *, idempotency_key: str) -> str:
-    return world.post(endpoint, order, None, idempotency_key)
+def _post(world: Ledger, spec: StepSpec, order: str, *, idempotency_key: str) -> str:
+    world.spent += spec.cost
+    return world.post(spec.name, order, None, idempotency_key)
 
 
 def order_of(ticket: Any) -> str:

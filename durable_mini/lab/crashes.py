@@ -169,7 +169,7 @@ class CrashAt:
 
     __slots__ = ("_executions", "fired", "name", "occurrence", "position")
 
-    def __init__(self, name: str, position: Position, occurrence: int = 1) -> None:
+    def __init__(self, name: str, position: Position | str, occurrence: int = 1) -> None:
         if occurrence < 1:
             raise ValueError(f"occurrence counts live executions from 1, not {occurrence!r}")
         self.name = name

@@ -164,7 +164,7 @@ class Inventory:
             _told(number, item, ticked)
             for number, (item, ticked) in enumerate(zip(self._items, self.ticked, strict=True), 1)
         ]
-        summary = f"{self.right} of {len(self._items)} as it is."
+        summary = f"{self.right} of {len(self._items)} right."
         self._truths.value = (
             f'<div role="status" aria-live="polite" style="max-width: 62em; line-height: 1.4">'
             f"<p><strong>{summary}</strong></p>{''.join(told)}</div>"

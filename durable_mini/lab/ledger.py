@@ -60,7 +60,7 @@ class Ledger:
             for line in self._path.read_text("utf-8").splitlines():
                 self._enter(LedgerRow(*json.loads(line)))
 
-    def think(self, task: str, about: Any, price: float = LLM_COST) -> str:  # noqa: ARG002 - a scripted model
+    def think(self, task: str, about: Any, price: float = LLM_COST) -> str:
         """Ask the scripted model, which bills `price` each time it is asked, also for a repeat."""
         self.spent += price
         return _SCRIPT.get(task) or f"{task}: done"

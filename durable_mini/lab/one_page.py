@@ -23,17 +23,18 @@ at an assumed crash rate of {rate} a step. Without crashes a run costs {free}. S
 {restart_cost}, with a journal it is {journal_cost}. At {high_rate} the gap widens:
 {restart_cost_high} against {journal_cost_high}.
 
-**The dangerous moment** lies between an effect having happened and its journal write. Starting over
-repeated {restart_duplicates} effects; a journal alone still repeated {journal_duplicates}. With an
-idempotency key on each effect the books show {keyed_duplicates}. The step does run again; the
-receiver drops the repeat. "Exactly once" is said of the effect, never of the execution.
+**The dangerous moment** lies between an effect having happened and its journal write. Effects
+repeated when runs start over: {restart_duplicates}; with a journal alone, still
+{journal_duplicates}; with an idempotency key on each effect the books show {keyed_duplicates}. The
+step does run again; the receiver drops the repeat. "Exactly once" is said of the effect, never of
+the execution.
 
 **Why not {free}?** A model call that was made and not recorded is made and paid again. No key helps
 there.
 
 **What the {keyed_duplicates} proves.** The same crashes without keys made {exposed} repeats, so
-that is how often the receiver was put to the test. None in so many bounds the chance of a
-failure at about {bound}; and that receivers honour keys was assumed, not found.
+that is how often the receiver was put to the test. No failure in so many bounds the chance of one
+at about {bound} (the rule of three); and that receivers honour keys was assumed, not found.
 """
 
 

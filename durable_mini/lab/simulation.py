@@ -82,7 +82,7 @@ def simulating(
     Whoever drives it may stop in between, as a slider does when it is moved on.
     """
     check_setting(strategy, crash_rate, runs, weights, shape)
-    plan = CrashPlan(crash_rate, seed, weights)
+    plan = CrashPlan(crash_rate, f"{seed}/{crash_rate}", weights)  # rates don't share their luck
     done: list[_Run] = []
     world = Ledger(honour_keys=strategy == "journal+key")
     agent = agent_in(world) if shape == REFERENCE_SHAPE else shaped_agent(world, shape)
@@ -101,7 +101,7 @@ def simulating(
 
 
 def _restart_until_done(engine: Engine, agent: Workflow, order: str) -> int:
-    """No memory: after a crash the order is worked on by a new run that knows nothing of the old."""
+    """No memory: after a crash a new run works on the order, and knows nothing of the old one."""
     restarts = 0
     while True:
         try:

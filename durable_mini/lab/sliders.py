@@ -105,7 +105,7 @@ def setting_from(values: Mapping[str, Any]) -> Setting:
 def results_sentence(frame: ResultsFrame) -> str:
     """Say what the frame's three strategies cost, and how well simulated and exact agree."""
     setting, (restart, journal, keyed) = frame.setting, frame.by_strategy
-    before, window, after = (f"{share:.0%}" for share in setting.weights)
+    before, window, after = (f"{100 * share:.0f} %" for share in setting.weights)
     outside = [pair for pair in _pairs(frame) if not pair[1].low <= pair[0].mean <= pair[1].high]
     return (
         f"{len(setting.shape)} steps, crash rate {setting.crash_rate:g}, {setting.runs:,} runs; "
@@ -113,9 +113,9 @@ def results_sentence(frame: ResultsFrame) -> str:
         f"journal write. A run costs {restart.cost.mean:.2f} when it starts over and "
         f"{journal.cost.mean:.2f} with a journal. Effects repeated: "
         f"{restart.duplicates.mean:,.0f} when runs start over, {journal.duplicates.mean:,.0f} with "
-        f"a journal, {keyed.duplicates.mean:,.0f} with a journal and a key. {len(outside)} of "
-        f"{len(_pairs(frame))} simulated numbers lie outside their 95 % interval; chance puts "
-        "about one in twenty there."
+        f"a journal, {keyed.duplicates.mean:,.0f} with a journal and a key. Outside their 95 % "
+        f"interval: {len(outside)} of {len(_pairs(frame))} simulated numbers; chance puts about "
+        "one in twenty there."
     )
 
 
@@ -138,7 +138,8 @@ def results_tables(frame: ResultsFrame) -> str:
         if second_rows
         else "<p>The second table is being simulated.</p>"
     )
-    return f'<div style="display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0 3em">{first}{second}</div>'
+    side_by_side = "display: flex; flex-wrap: wrap; align-items: flex-start; gap: 0 3em"
+    return f'<div style="{side_by_side}">{first}{second}</div>'
 
 
 _QUANTITIES = ("cost", "restarts", "duplicates")

@@ -7,6 +7,7 @@ told to keep, which no cut can show.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -59,9 +60,13 @@ class TornJournal:
         """
         if not 0 <= events <= len(self._whole):
             raise ValueError(f"the run has 0 to {len(self._whole)} events, not {events}")
+        return self._length_by_events[events]
+
+    @cached_property
+    def _length_by_events(self) -> dict[int, int]:
         page_bytes = int.from_bytes(self._log[8:12])
         ends = range(_LOG_HEADER_BYTES, self.log_bytes + 1, _FRAME_HEADER_BYTES + page_bytes)
-        return next(end for end in ends if len(self.history(end)) == events)
+        return {len(self.history(end)): end for end in reversed(ends)}
 
     def history(self, length: int) -> list[Event]:
         """The run's events after the log was cut to `length` bytes; none if the run isn't there.
