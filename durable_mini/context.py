@@ -76,13 +76,15 @@ class Context:
     ) -> Any:
         """Run `fn(*args, **kwargs)` once and record its result; on replay return the record.
 
-        Args: name: what the step is called in the journal, 1 to 200 printable characters. fn: a
-            plain function that returns a JSON value. It gets copies of lists and dictionaries.
-            retry: how often it is tried; once by default. cost: what it costs, in units of your
-            choice, or a function of its result.
+        Args:
+            name: what the step is called in the journal, 1 to 200 printable characters.
+            fn: a plain function that returns a JSON value. It gets copies of lists and mappings.
+            retry: how often it is tried; once by default.
+            cost: what it costs, in units of your choice, or a function of its result. The function
+                is workflow code: an error in it is a bug, not the step's failure.
 
-        Returns: The result as JSON gives it back: tuples are lists, keys are strings, the first
-            time too.
+        Returns:
+            The result as JSON gives it back, the first time too: tuples are lists, keys strings.
 
         Raises:
             StepFailedError: it failed for good; that is recorded, and raised again on replay.
@@ -123,9 +125,7 @@ class Context:
         return self._perform((kind, name, fn, args, kwargs, retry or ONCE, cost, key))
 
     def now(self) -> float:
-        """The time of the first execution, in seconds since the epoch; on replay the recorded
-        one.
-        """
+        """The time when this was first executed, in seconds since the epoch; recorded."""
         return float(self._record(EventKind.NOW, self._settings.clock.now))
 
     def random(self) -> float:
@@ -192,9 +192,7 @@ class Context:
         return self._seq, {"result": value, "cost": spent}
 
     def _try(self, call: _Call) -> tuple[str, Any, Exception | None]:
-        """One try: the result's text and the result as replay will see it, or what it failed
-        with.
-        """
+        """One try: the result's text and the result as it reads back, or what it failed with."""
         kind, name, fn, args, kwargs, _, _, key = call
         if self._probe is not None:
             self._probe(Position.BEFORE, kind, name)

@@ -24,12 +24,14 @@ from durable_mini.structure import Workflow, structure
 class Engine:
     """Drives the runs of one journal.
 
-    Args: journal: where runs are kept; the engine doesn't close it. workflows: the workflows,
-        every version that may have runs, that this engine can drive. clock: where time comes
-        from. max_payload_bytes: the largest input, result or recorded value, as JSON.
-        compare_arguments: False lets a recorded step answer a call with other arguments. probe:
-        called as `probe(position, kind, name)` at the three positions of every live durable call;
-        what it raises there ends the attempt as a crash would.
+    Args:
+        journal: where runs are kept; the engine doesn't close it.
+        workflows: the workflows, every version that may have runs, that this engine can drive.
+        clock: where time comes from.
+        max_payload_bytes: the largest input, result or recorded value, as JSON.
+        compare_arguments: False lets a recorded step answer a call with other arguments.
+        probe: called as `probe(position, kind, name)` at the three positions of every live durable
+            call; what it raises there ends the attempt as a crash would.
 
     Raises:
         StructureUnreadableError: a workflow has no readable source.
@@ -92,14 +94,15 @@ class Engine:
         A failed run is returned, as is one whose workflow code raised something that is no
         verdict: it needs attention, and `resume` with repaired code goes on.
 
-        Raises: UnknownRunError, UnknownWorkflowError: there is nothing to drive, or no code to
-            drive it with. StructureChangedError: the workflow's durable calls changed; nothing
-            was executed or written. NonDeterminismError: the code left the recorded path; the run
-            needs attention. JournalCorruptError, StorageError: the journal can't be trusted, or
-            can't be written.
+        Raises:
+            UnknownRunError, UnknownWorkflowError: nothing to drive, or no code to drive it with.
+            StructureChangedError: the durable calls changed; nothing was executed or written.
+            NonDeterminismError: the code left the recorded path; the run needs attention.
+            JournalCorruptError, StorageError: the journal can't be trusted, or can't be written.
 
-        Crash: Whatever was recorded stays; the next `resume` replays it and goes on at the first
-            call that isn't.
+        Crash:
+            What was recorded stays; the next `resume` replays it and goes on at the first call
+            that isn't.
         """
         row, events = self._read(run_id)
         if row.status in ENDED:
@@ -169,9 +172,7 @@ class Engine:
     def _verdict(
         self, workflow: Workflow, context: Context, value: Any
     ) -> tuple[str, Any, RunError | None]:
-        """What the workflow code came to: the ending's payload, and the result or the error in
-        it.
-        """
+        """What the code came to: the ending's payload, and the result or the error in it."""
         try:
             result = workflow.fn(context, detached(value))
         except (errors.StepFailedError, errors.RunFailed) as verdict:
@@ -219,9 +220,7 @@ class Engine:
         return row, events
 
     def _refuse_conflict(self, run_id: str, workflow: Workflow, value: Any) -> None:
-        """The second half of `start` for a taken id: the same request is no error, another one
-        is.
-        """
+        """The second half of `start` for a taken id: only the same request may ask again."""
         row, events = self._read(run_id)
         known = events[0].payload["input"]
         recorded = f"{row.workflow} with input {encode_sorted(known)}"

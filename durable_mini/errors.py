@@ -47,8 +47,7 @@ class PayloadError(DurableError, ValueError):
 
 
 class DurableCallError(DurableError):
-    """A durable call that replay couldn't find again: in a step's body, in another thread, too
-    late.
+    """A durable call that replay couldn't find again: in a step's body, in a thread, too late.
 
     Facts: `run_id`, `call` (what was called), `reason`.
     """

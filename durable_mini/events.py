@@ -41,9 +41,7 @@ ENDED: frozenset[str] = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
 
 
 class Position(StrEnum):
-    """Where in a live durable call a process can die: the three places that differ in what is
-    left behind.
-    """
+    """Where in a live durable call a process can die: places that leave different things behind."""
 
     BEFORE = "before"
     """Nothing has happened yet."""
@@ -99,14 +97,12 @@ def checksum(row: RunRow, event: Event) -> int:
     Names and ids hold no line break (`codec.check_name`), so the joined text has one reading.
     """
     seq, kind, name, text, recorded_at = event
-    line = f"{row.run_id}\n{row.generation}\n{seq}\n{kind}\n{name}\n{float(recorded_at)!r}\n{text}"
+    line = f"{row.run_id}\n{row.generation}\n{seq}\n{kind}\n{name}\n{recorded_at + 0.0!r}\n{text}"
     return crc32(line.encode())
 
 
 class RunError(NamedTuple):
-    """Why a run ended or stopped: the `type` and `message` of the error, and the `step` that it
-    came from.
-    """
+    """Why a run ended or stopped: the error's `type` and `message`, and the `step` it came from."""
 
     type: str
     message: str
@@ -114,9 +110,7 @@ class RunError(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run as `Engine.describe` and `Engine.resume` tell it; `cost` is the committed spend of
-    its steps.
-    """
+    """A run as `Engine.describe` and `Engine.resume` tell it; `cost` is its committed spend."""
 
     run_id: str
     generation: int

@@ -245,9 +245,9 @@ def test_a_coroutine_is_refused_by_name_and_never_warned_about():
 
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        error = refused(charge())
+        reason = refused(charge()).reason  # the error itself would keep the coroutine alive
         gc.collect()
-    assert "coroutine" in error.reason
+    assert "coroutine" in reason
     assert warned == []
 
 
@@ -400,6 +400,7 @@ def test_digest_counts_known_types_by_value(wrap):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
+        ({0, 8}, {8, 0}),  # these two collide, so each set is walked in the order it was made in
         ({"a", "b", "c"}, {"c", "b", "a"}),
         ({1, b"2", None}, frozenset({None, b"2", 1})),
         (Decimal("1.50"), Decimal("1.50")),

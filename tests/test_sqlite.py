@@ -19,7 +19,7 @@ from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 from typing import Any
 
 import pytest
@@ -455,26 +455,48 @@ def test_a_child_that_ends_normally_takes_nothing_from_the_parents_journal(
         assert verify(journal).ok
 
 
+OPENS_AND_CLOSES = """
+    import sys
+    from durable_mini import Engine, SQLiteJournal
+
+    with SQLiteJournal(sys.argv[1]) as journal:
+        print([run.run_id for run in Engine(journal).runs()])
+"""
+
+
 def test_opening_a_journal_twice_in_one_process_loses_nothing(
-    journal: SQLiteJournal, engine: Engine, journal_path: Path
+    engine: Engine, journal_path: Path
 ) -> None:
     """Closing any descriptor of a file gives up the locks that a process holds on it. With the
     locks gone, the next process to leave would take the log away under an open journal.
     """
+
+    def told_by_another_process() -> str:
+        command = [sys.executable, "-c", textwrap.dedent(OPENS_AND_CLOSES), str(journal_path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     with SQLiteJournal(journal_path):
-        in_child(open_and_close, journal_path)
+        assert told_by_another_process() == "['r-1']\n"
         engine.run(order, "coffee", run_id="r-2")
-        seen = in_child(runs_in, journal_path)
-    assert seen == ["r-1", "r-2"]
-
-
-def open_and_close(path: Path) -> None:
-    SQLiteJournal(path).close()
+        assert told_by_another_process() == "['r-1', 'r-2']\n"
 
 
 def runs_in(path: Path) -> list[str]:
     with SQLiteJournal(path) as journal:
         return [run.run_id for run in Engine(journal).runs()]
+
+
+def test_a_journal_is_created_while_another_process_is_looking_at_the_file(
+    journal_path: Path,
+) -> None:
+    with closing(sqlite3.connect(journal_path, check_same_thread=False)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM sqlite_schema").fetchall()
+        leaving = Timer(0.1, other.rollback)
+        leaving.start()
+        with SQLiteJournal(journal_path) as journal:
+            assert journal.admit(RUN, ADMITTED)
+        leaving.join()
 
 
 def test_processes_that_create_one_file_at_the_same_moment_share_it(tmp_path: Path) -> None:

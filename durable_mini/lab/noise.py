@@ -93,23 +93,27 @@ def mean_costs(
     axes = figure.subplots()
     bottom = 0.5 / figure.get_figheight()
     figure.subplots_adjust(left=0.13, right=0.985, top=1 - 0.8 * bottom, bottom=bottom)
-    quiet_axes(axes, "One dot, one simulation: the mean cost it reported")
-    axes.spines["left"].set_visible(False)
+    _prepare_rows(axes, [name for name, _ in rows])
+    axes.axvline(true_mean, color=INK, linewidth=1.2, zorder=2)
     for place, (_, runs) in enumerate(rows):
         _draw_band(axes, place, true_mean, Z_95 * sd / math.sqrt(runs))
     for place, found in enumerate(means.values()):
         _draw_dots(axes, place, found)
     _draw_marks(axes, len(means), marks)
-    axes.axvline(true_mean, color=INK, linewidth=1.2, zorder=2)
-    axes.set_ylim(len(rows) - 0.9, -1.05)
-    axes.set_yticks([place - 0.4 for place in range(len(rows))], [name for name, _ in rows])
+    return Picture(figure, _means_alt(means, true_mean, sd, marks))
+
+
+def _prepare_rows(axes: Axes, names: Sequence[str]) -> None:
+    quiet_axes(axes, "One dot, one simulation: the mean cost it reported")
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(len(names) - 0.9, -1.05)
+    axes.set_yticks([place - 0.4 for place in range(len(names))], list(names))
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(
         "mean cost; line: exact; shaded: where 95 % of means should fall",
         fontsize=TEXT_PT,
         color=SOFT_INK,
     )
-    return Picture(figure, _means_alt(means, true_mean, sd, marks))
 
 
 def _gap(shares: Mapping[float, float]) -> float:
