@@ -118,6 +118,8 @@ class Context:
             the call. Only a receiver that knows the key can drop the repeat.
         """
         check_name(name, "step name")
+        if "idempotency_key" in kwargs:
+            raise TypeError(f"effect {name!r}: the engine hands the key out; say key= instead")
         own_key = self._key_for(name)
         if key is not None:
             check_name(key, "idempotency key")

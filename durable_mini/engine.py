@@ -69,6 +69,7 @@ class Engine:
 
         Raises:
             RunIdConflictError: the id is taken by another workflow or input.
+            StructureChangedError: another workflow is registered under this name and version.
             PayloadError, InvalidNameError, UnknownWorkflowError: nothing was written.
 
         Crash:
@@ -78,11 +79,12 @@ class Engine:
             raise TypeError(f"{workflow!r} is no workflow. Next: decorate it with @workflow.")
         run_id = str(uuid.uuid4()) if run_id is None else run_id
         check_name(run_id, "run id")
-        self._registered(workflow.name, workflow.version, run_id)
+        found = structure(self._registered(workflow.name, workflow.version, run_id))
         text, value = round_trip(input, "run", run_id, "input", self._settings.max_payload_bytes)
-        found = structure(workflow)
         payload = f'{{"calls":{json.dumps(found.calls)},"input":{text}}}'
         row = RunRow(run_id, 1, workflow.name, workflow.version, found.hash, RunStatus.PENDING)
+        if structure(workflow) != found:
+            raise _changed(row, list(found.calls), list(structure(workflow).calls))
         event = Event(1, EventKind.ADMITTED, row.workflow, payload, self._settings.clock.now())
         if not self._settings.journal.admit(row, event):
             self._refuse_conflict(run_id, workflow, value)

@@ -47,15 +47,18 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize(("recorded", "asked"), itertools.permutations(CALLS, 2))
+@pytest.mark.parametrize(("recorded", "asked"), list(itertools.permutations(CALLS, 2)))
 def test_recorded_result_is_never_taken_by_another_call(recorded, asked):
     """Kind, name and arguments are compared before the result is used, in every combination."""
     journal, body = MemoryJournal(), Counted()
-    last = lambda c: c.step("last", body, 3)  # noqa: E731
-    crash(journal, scripted(lambda c: CALLS[recorded](c, body), last), "last", "before")
+
+    def script(first):
+        return scripted(lambda c: CALLS[first](c, body), lambda c: c.step("last", body, 3))
+
+    crash(journal, script(recorded), "last", "before")
     history, executed = texts(journal), len(body.calls)
     with pytest.raises(NonDeterminismError) as caught:
-        resume(journal, scripted(lambda c: CALLS[asked](c, body), last))
+        resume(journal, script(asked))
     assert caught.value.seq == 2
     assert (texts(journal), len(body.calls)) == (history, executed)
 

@@ -193,6 +193,17 @@ def test_key_can_be_replaced_by_one_of_the_business_operation(journal):
     assert keys_given(journal, ("charge", "order-7"), "mail", run_id="r") == ["order-7", "r/mail"]
 
 
+def test_key_is_not_handed_over_under_the_name_that_the_body_gets_it_by(journal):
+    @workflow(version="1")
+    def pay(ctx, _input):
+        ctx.effect("pay", lambda idempotency_key: None, idempotency_key="mine")
+
+    run = Engine(journal, [pay]).run(pay, None, run_id="r")
+
+    assert run.status == "needs_attention"
+    assert "key=" in run.error.message
+
+
 def test_key_is_the_same_at_every_try_in_every_attempt_and_after_replay(journal):
     seen = []
 
@@ -563,8 +574,8 @@ def test_durable_call_in_a_steps_body_raises_at_once_and_nothing_is_recorded(jou
         return body
 
     retry = RetryPolicy(max_attempts=5)
-    script = lambda c: c.effect("outer", body_of(c), retry=retry)  # noqa: E731
-    run = run_live(journal, scripted(script), clock=FakeClock())
+    agent = scripted(lambda c: c.effect("outer", body_of(c), retry=retry))
+    run = run_live(journal, agent, clock=FakeClock())
     assert (run.status, run.error.type) == (RunStatus.NEEDS_ATTENTION, "DurableCallError")
     for part in (RUN_ID, "'outer'", call, "body", "Next:"):
         assert part in run.error.message

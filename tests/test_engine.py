@@ -554,6 +554,16 @@ def test_a_plain_function_is_told_to_be_decorated(order: Workflow) -> None:
         Engine(MemoryJournal(), [order]).start(order.fn, "tea")  # type: ignore[arg-type]
 
 
+def test_start_refuses_code_that_is_not_the_registered_one(order: Workflow, desk: Desk) -> None:
+    engine = Engine(MemoryJournal(), [order])
+    edited = reserve_then(desk, "pack")
+
+    with pytest.raises(StructureChangedError, match="First difference"):
+        engine.start(edited, "tea", run_id="r")
+
+    assert list(engine.runs()) == []
+
+
 def test_two_workflows_under_one_name_and_version_are_refused(order: Workflow, desk: Desk) -> None:
     with pytest.raises(ValueError, match="'order' version '1'"):
         Engine(MemoryJournal(), [order, reserve_then(desk, "pack")])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from support import RUN_ID, Counted, crash, resume, run_live, scripted, texts
 
 from durable_mini import (
@@ -369,7 +369,7 @@ def test_an_opaque_argument_may_be_another_object_of_its_type(journal):
     assert resume(journal, asking(Client())).result == ["answer", 0]
 
 
-# Divergence and crashes, generated
+# Divergence, generated
 
 BODY = Counted()
 
@@ -421,52 +421,3 @@ def test_changed_code_goes_on_exactly_when_it_asks_for_all_that_is_recorded(old,
         with pytest.raises(NonDeterminismError):
             resume(journal, changed_code)
         assert (texts(journal), len(BODY.calls)) == (history, executed)
-
-
-@settings(max_examples=60)
-@given(scripts, st.lists(st.tuples(st.integers(0, 6), st.sampled_from(list(Position))), max_size=8))
-def test_any_crash_schedule_ends_in_the_crash_free_run(script, schedule):
-    """`schedule` says for each attempt in which of its live calls it dies, and where in it."""
-    body = Counted()
-
-    def call(spec):
-        kind, name, value = spec
-        if kind == "now":
-            return lambda c: c.now()
-        return lambda c: getattr(c, kind)(name, body, value)
-
-    agent = scripted(*map(call, script))
-    clock = FakeClock(5.0)
-    expected = run_live(MemoryJournal(), agent, clock=clock)
-    body.calls.clear()
-    journal = MemoryJournal()
-    Engine(journal, [agent]).start(agent, run_id=RUN_ID)
-    lost = 0
-    for live_call, position in schedule:
-        lost += die_in(journal, agent, clock, live_call, position)
-    run = resume(journal, agent, clock=clock)
-    assert (run.status, run.result, run.input) == ("completed", expected.result, expected.input)
-    assert run.attempts <= len(schedule) + 1
-    steps = sum(kind != "now" for kind, _, _ in script)
-    assert len(body.calls) == steps + lost, "only what died in the crash window ran again"
-    assert [seq for seq, *_ in texts(journal)] == list(range(1, len(script) + 3))
-    assert verify(journal).ok
-
-
-def die_in(journal, agent, clock, live_call, position):
-    """One attempt that dies; returns how many finished bodies it lost."""
-    count = -1
-    lost = 0
-
-    def probe(at, kind, name):
-        nonlocal count, lost
-        count += at is Position.BEFORE
-        if count == live_call and at is position:
-            lost = int(at is Position.WINDOW and kind is not EventKind.NOW)
-            raise InjectedCrash(at, kind, name)
-
-    try:
-        Engine(journal, [agent], clock=clock, probe=probe).resume(RUN_ID)
-    except InjectedCrash:
-        return lost
-    return 0

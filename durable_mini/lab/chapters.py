@@ -40,8 +40,8 @@ class Route:
 
 
 START = Chapter("00_start_here.ipynb", "A worker dies half-way. What is lost?", 20)
-REPLAY = Chapter("02_replay.ipynb", "How does a run go on in another process?", 40)
-WINDOW = Chapter("03_crash_window.ipynb", "Why can a card still be charged twice?", 45)
+REPLAY = Chapter("02_replay.ipynb", "How does a run go on in another process?", 60)
+WINDOW = Chapter("03_crash_window.ipynb", "Why can a card still be charged twice?", 70)
 RESULTS = Chapter("04_results.ipynb", "What does a crash cost, with and without a journal?", 45)
 ONE_PAGE = Chapter("one_page.ipynb", "What must you be able to say?", 10)
 
