@@ -556,7 +556,7 @@ def test_a_plain_function_is_told_to_be_decorated(order: Workflow) -> None:
 
 def test_start_refuses_code_that_is_not_the_registered_one(order: Workflow, desk: Desk) -> None:
     engine = Engine(MemoryJournal(), [order])
-    edited = reserve_then(desk, "pack")
+    edited = reserve_then(desk, "wrap")
 
     with pytest.raises(StructureChangedError, match="First difference"):
         engine.start(edited, "tea", run_id="r")
