@@ -3,12 +3,13 @@
 Guarantees: reads only; one damaged run doesn't hide the others. Leaves to others: mending.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from durable_mini.errors import JournalCorruptError
-from durable_mini.events import ENDED, Event, EventKind, RunRow
+from durable_mini.events import ENDED, Event, EventKind, RunError, RunRow, RunStatus
 from durable_mini.journal import Journal
 from durable_mini.structure import structure_hash
 
@@ -47,8 +48,8 @@ def verify(journal: Journal) -> Verification:
 
     The laws: sequence numbers are dense from 1; the admission comes first and only there; nothing
     follows an ending; a durable call has its argument digest and either a result or an error; the
-    row's workflow, status and structure hash are those that the events tell. A run that another
-    process drives meanwhile is judged as it stands afterwards.
+    row's workflow, status and structure hash are those that the events tell, and it says why it
+    needs attention. A run that another process drives meanwhile is judged as it stands afterwards.
 
     Returns:
         The counts, and the first broken event of each run that has one.
@@ -107,17 +108,36 @@ def _first_broken_law(row: RunRow, history: list[Event]) -> Problem | None:
         broken = _broken_event(event, len(history))
         if broken is not None:
             return Problem(row.run_id, event.seq, broken)
-    if history[0].name != row.workflow:
-        said = f"the row says workflow {row.workflow!r}, the admission {history[0].name!r}"
-        return Problem(row.run_id, 1, said)
-    last = history[-1]
+    return _contradiction(row, history[0], history[-1])
+
+
+def _contradiction(row: RunRow, admission: Event, last: Event) -> Problem | None:
+    """Where a run's row says something else than its events."""
+    seq = last.seq
     ended = str(last.kind) if last.kind in ENDED else None
-    if ended != (str(row.status) if row.status in ENDED else None):
+    if admission.name != row.workflow:
+        seq = 1
+        said = f"the row says workflow {row.workflow!r}, the admission {admission.name!r}"
+    elif ended != (str(row.status) if row.status in ENDED else None):
         said = f"the row says {row.status}, the last event is {last.kind}"
-        return Problem(row.run_id, last.seq, said)
-    if structure_hash(history[0].payload["calls"]) != row.structure:
-        return Problem(row.run_id, 1, "the structure hash doesn't fit the recorded durable calls")
-    return None
+    elif not _readable(row):
+        said = "the row doesn't say readably why it needs attention"
+    elif structure_hash(admission.payload["calls"]) != row.structure:
+        seq, said = 1, "the structure hash doesn't fit the recorded durable calls"
+    else:
+        return None
+    return Problem(row.run_id, seq, said)
+
+
+def _readable(row: RunRow) -> bool:
+    """Whether a row has an error exactly when it needs attention, and one that can be read."""
+    if row.error is None or row.status is not RunStatus.NEEDS_ATTENTION:
+        return row.error is None and row.status is not RunStatus.NEEDS_ATTENTION
+    try:
+        RunError(**json.loads(row.error))
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _broken_event(event: Event, count: int) -> str | None:

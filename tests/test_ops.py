@@ -113,6 +113,10 @@ def as_kind(kind: EventKind, **more: Any) -> Callable[[Event], dict[str, Any]]:
         ("UPDATE runs SET status = 'completed' WHERE run_id = 'broken'", "broken", 2),
         ("UPDATE runs SET structure = 'beef' WHERE run_id = 'pending'", "pending", 1),
         ("UPDATE runs SET workflow = 'refund' WHERE run_id = 'running'", "running", 1),
+        ("UPDATE runs SET error = '{oops' WHERE run_id = 'broken'", "broken", 2),
+        ("UPDATE runs SET error = '{}' WHERE run_id = 'broken'", "broken", 2),
+        ("UPDATE runs SET error = NULL WHERE run_id = 'broken'", "broken", 2),
+        ("UPDATE runs SET error = 'x' WHERE run_id = 'completed'", "completed", 6),
         ("UPDATE runs SET status = 'asleep' WHERE run_id = 'broken'", "broken", None),
     ],
 )
