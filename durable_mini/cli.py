@@ -186,15 +186,26 @@ def bench(
 
 @app.command(epilog=f"Example: {PROGRAM} runs journal.db")
 def runs(journal: JournalPath, as_json: AsJson = False) -> None:
-    """List the runs of a journal and how they stand."""
-    with _opened(journal) as engine:
-        told = [(run, len(engine.history(run.run_id))) for run in engine.runs()]
+    """List the runs of a journal and how they stand; exit status 1 if some can't be read."""
+    told: list[tuple[Run, int]] = []
+    damaged: list[str] = []
+    with _checked(journal) as opened:
+        engine = Engine(opened)
+        for row in opened.rows():
+            try:
+                told.append((engine.describe(row.run_id), len(engine.history(row.run_id))))
+            except JournalCorruptError as error:  # one damaged run doesn't hide the others
+                damaged.append(str(error))
     if as_json:
         _print_json([_run_row(run, events) for run, events in told])
     elif told:
         _console().print(_runs_table(told))
-    else:
+    elif not damaged:
         typer.echo(f"{journal} holds no runs yet.")
+    for message in damaged:
+        _complain(message, ANSWER_IS_NO)
+    if damaged:
+        raise typer.Exit(ANSWER_IS_NO)
 
 
 @app.command(epilog=f"Example: {PROGRAM} show journal.db t-1")

@@ -116,7 +116,7 @@ def digest_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str
         text = encode_sorted(args) + (encode_sorted(kwargs) if kwargs else "")
     except (TypeError, ValueError):  # something that isn't plain JSON: take the long way
         text = _canonical(args, opaque) + _canonical(kwargs, opaque)
-    return blake2b(text.encode(), digest_size=8).hexdigest(), list(dict.fromkeys(opaque))
+    return blake2b(text.encode(), digest_size=8).hexdigest(), opaque and [*dict.fromkeys(opaque)]
 
 
 def _canonical(value: Any, opaque: list[str]) -> str:

@@ -93,8 +93,7 @@ class Context:
         Crash:
             Before the commit the step is unknown, and the next attempt runs it again.
         """
-        kind = EventKind.STEP
-        return self._perform((kind, name, fn, args, kwargs, retry or ONCE, cost, None))
+        return self._perform((EventKind.STEP, name, fn, args, kwargs, retry or ONCE, cost, None))
 
     def effect(
         self,
@@ -123,8 +122,8 @@ class Context:
         own_key = self._key_for(name)
         if key is not None:
             check_name(key, "idempotency key")
-        kind, key = EventKind.EFFECT, own_key if key is None else key
-        return self._perform((kind, name, fn, args, kwargs, retry or ONCE, cost, key))
+        key = own_key if key is None else key
+        return self._perform((EventKind.EFFECT, name, fn, args, kwargs, retry or ONCE, cost, key))
 
     def now(self) -> float:
         """The time when this was first executed, in seconds since the epoch; recorded."""
@@ -187,7 +186,7 @@ class Context:
             text = json.dumps(fields)
             self._commit(kind, name, f'{{{head},"error":{text}}}')
             return self._seq, {"error": decode(text)}
-        spent = _check_cost(cost(decode(text)) if callable(cost) else cost)
+        spent = _check_cost(cost(decode(text))) if callable(cost) else float(cost)
         if spent:
             head += f',"cost":{spent!r}'
         self._commit(kind, name, f'{{{head},"result":{text}}}')
@@ -226,8 +225,9 @@ class Context:
     def _refuse(self, kind: EventKind, name: str) -> NoReturn:
         """Refuse a durable call that replay couldn't find again, and any call after a stop."""
         self.check_stopped()
-        body = self._body_of
-        reason = "from another thread" if body is None else f"inside the body of step {body!r}"
+        reason = "from another thread" if self._thread else "after the attempt ended"
+        if self._body_of is not None:
+            reason = f"inside the body of step {self._body_of!r}"
         call = f"{kind} {name!r}"
         self._stop(DurableCallError(run_id=self.run_id, call=call, reason=reason))
 
@@ -254,8 +254,7 @@ class Context:
 
     def leave(self) -> tuple[int, float]:
         """Refuse durable calls from now on; the last sequence number and the committed spend."""
-        over = DurableCallError(run_id=self.run_id, call="it", reason="after the attempt ended")
-        self._stopped = self._stopped or over
+        self._thread = 0  # no thread is the driving one any more
         return self._seq, sum(self._costs, 0.0)
 
 

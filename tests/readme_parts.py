@@ -10,6 +10,7 @@ from pathlib import Path
 import code_lines
 
 from durable_mini.lab.chapters import CHAPTERS, chapters_table, routes_table
+from durable_mini.lab.results import percent
 from durable_mini.lab.run_pictures import course_map
 from durable_mini.lab.simulation import simulate
 from durable_mini.lab.theory import STRATEGIES, Quantity, exact
@@ -55,7 +56,7 @@ def renewed(readme: str) -> str:
 
 
 def _results_table() -> str:
-    setting = f"{RUNS} runs, {CRASH_RATE:.0%} chance of a crash at each step"
+    setting = f"{RUNS} runs, {percent(CRASH_RATE)} chance of a crash at each step"
     rows = [f"| {setting} | cost per run | duplicate effects |", "| --- | --- | --- |"]
     for strategy in STRATEGIES:
         simulated = simulate(strategy, CRASH_RATE, RUNS, SEED)

@@ -259,6 +259,18 @@ def damage(path: Path) -> None:
     database.close()
 
 
+def test_runs_lists_the_others_beside_a_damaged_one(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(filled)
+
+    assert cli.main(["runs", str(filled)]) == 1
+
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()[1:]] == ["[red]bad", "waiting"]
+    assert said.err.startswith("durable-mini: run good-1, event 3: the checksum")
+
+
 def test_verify_names_the_first_broken_event_and_is_status_1(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

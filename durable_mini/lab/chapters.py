@@ -39,10 +39,10 @@ class Route:
         return sum(chapter.minutes for chapter in self.chapters)
 
 
-START = Chapter("00_start_here.ipynb", "A worker dies half-way. What is lost?", 20)
+START = Chapter("00_start_here.ipynb", "A worker dies half-way. What is lost?", 30)
 REPLAY = Chapter("02_replay.ipynb", "How does a run go on in another process?", 60)
 WINDOW = Chapter("03_crash_window.ipynb", "Why can a card still be charged twice?", 70)
-RESULTS = Chapter("04_results.ipynb", "What does a crash cost, with and without a journal?", 45)
+RESULTS = Chapter("04_results.ipynb", "What does a crash cost, with and without a journal?", 60)
 ONE_PAGE = Chapter("one_page.ipynb", "What must you be able to say?", 10)
 
 CHAPTERS = (START, REPLAY, WINDOW, RESULTS, ONE_PAGE)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import ipywidgets as widgets
 
 from durable_mini.lab.pictures import show_bundle
-from durable_mini.lab.results import PUBLISHED, PUBLISHED_RUNS
+from durable_mini.lab.results import PUBLISHED, PUBLISHED_RUNS, percent
 from durable_mini.lab.shape import REFERENCE_SHAPE
 from durable_mini.lab.theory import exact
 from durable_mini.lab.widgets import live_view
@@ -38,11 +38,11 @@ def _chance_item() -> Item:
     """The question whose options are computed: does an attempt at all the steps get through?"""
     steps = len(REFERENCE_SHAPE)
     restarts = exact("restart", _RATE).restarts.mean  # 1/q - 1, q the chance to get through
-    truth = f"{1 - 1 / (restarts + 1):.0%}"
+    truth = percent(1 - 1 / (restarts + 1))
     return Item(
-        f"Each of {steps} steps crashes with a chance of {_RATE:.0%}. How likely is it that one "
-        "attempt at all of them crashes somewhere?",
-        (f"{_RATE:.0%}", truth, f"{steps * _RATE:.0%}"),
+        f"Each of {steps} steps crashes with a chance of {percent(_RATE)}. "
+        "How likely is it that one attempt at all of them crashes somewhere?",
+        (percent(_RATE), truth, percent(steps * _RATE)),
         truth,
         f"It gets through when all {steps} do: the chances of not crashing are multiplied. Adding "
         "the crash chances counts attempts twice that would have crashed at two steps.",

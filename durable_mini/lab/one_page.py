@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from durable_mini.lab.results import DEFAULT_RATES
+from durable_mini.lab.results import DEFAULT_RATES, percent
 from durable_mini.lab.shape import REFERENCE_SHAPE
 from durable_mini.lab.simulation import simulate
 from durable_mini.lab.theory import STRATEGIES, Quantity, Result, exact
@@ -63,8 +63,8 @@ class Figures:
             runs=self.runs,
             steps=len(REFERENCE_SHAPE),
             effects=sum(spec.kind == "effect" for spec in REFERENCE_SHAPE),
-            rate=f"{USUAL_RATE:.0%}",
-            high_rate=f"{HIGH_RATE:.0%}",
+            rate=percent(USUAL_RATE),
+            high_rate=percent(HIGH_RATE),
             free=f"{exact('journal', 0.0).cost.mean:.1f}",
             restart_cost=self._said("restart", USUAL_RATE, "cost"),
             journal_cost=self._said("journal", USUAL_RATE, "cost"),
@@ -74,16 +74,19 @@ class Figures:
             journal_duplicates=self._said("journal", USUAL_RATE, "duplicates"),
             keyed_duplicates=f"{self.found['journal+key', USUAL_RATE].duplicates.mean:.0f}",
             exposed=f"{exposed:.0f}",
-            bound=f"{3 / max(exposed, 3):.0%}",  # the rule of three
+            bound=percent(3 / max(exposed, 3)),  # the rule of three
         )
 
     def table(self) -> str:
         """Return all figures as a Markdown table: simulated with its interval, and exact."""
         head = f"| seed {self.seed}, {self.runs} runs | {' | '.join(STRATEGIES)} |"
         rows = [
-            *(self._row(f"cost per run at {rate:.0%}", "cost", rate) for rate in DEFAULT_RATES),
-            self._row(f"restarts per run at {USUAL_RATE:.0%}", "restarts", USUAL_RATE),
-            self._row(f"duplicates at {USUAL_RATE:.0%}", "duplicates", USUAL_RATE),
+            *(
+                self._row(f"cost per run at {percent(rate)}", "cost", rate)
+                for rate in DEFAULT_RATES
+            ),
+            self._row(f"restarts per run at {percent(USUAL_RATE)}", "restarts", USUAL_RATE),
+            self._row(f"duplicates at {percent(USUAL_RATE)}", "duplicates", USUAL_RATE),
         ]
         return "\n".join([head, "| :--- | ---: | ---: | ---: |", *rows])
 

@@ -189,6 +189,15 @@ class _Number:
         return f"{self.strategy} at {self.crash_rate:g}: {self.quantity}"
 
 
+def percent(share: float) -> str:
+    """Return a share as people write it.
+
+    >>> percent(0.08)
+    '8 %'
+    """
+    return f"{100 * share:.0f} %"
+
+
 def second_seed(seed: int) -> int:
     """Return the second table's seed: far from `seed`, and the same on every machine."""
     return random.Random(f"{seed}/by_crash_rate").getrandbits(48)

@@ -17,7 +17,7 @@ from durable_mini.lab.crashes import Weights
 from durable_mini.lab.figures import results_figure
 from durable_mini.lab.pictures import Picture, numbers_table
 from durable_mini.lab.predictions import compare, predict
-from durable_mini.lab.results import DEFAULT_RATES, second_seed
+from durable_mini.lab.results import DEFAULT_RATES, percent, second_seed
 from durable_mini.lab.shape import Shape, StepSpec, shape_of
 from durable_mini.lab.simulation import simulating
 from durable_mini.lab.theory import STRATEGIES, Quantity, Result, exact
@@ -105,10 +105,12 @@ def setting_from(values: Mapping[str, Any]) -> Setting:
 def results_sentence(frame: ResultsFrame) -> str:
     """Say what the frame's three strategies cost, and how well simulated and exact agree."""
     setting, (restart, journal, keyed) = frame.setting, frame.by_strategy
-    before, window, after = (f"{100 * share:.0f} %" for share in setting.weights)
+    before, window, after = map(percent, setting.weights)
+    steps = len(setting.shape)
     outside = [pair for pair in _pairs(frame) if not pair[1].low <= pair[0].mean <= pair[1].high]
     return (
-        f"{len(setting.shape)} steps, crash rate {setting.crash_rate:g}, {setting.runs:,} runs; "
+        f"{steps} {'step' if steps == 1 else 'steps'}, crash rate {setting.crash_rate:g}, "
+        f"{setting.runs:,} runs; "
         f"crashes fall {before} before the work, {window} in the crash window, {after} after the "
         f"journal write. A run costs {restart.cost.mean:.2f} when it starts over and "
         f"{journal.cost.mean:.2f} with a journal. Effects repeated: "

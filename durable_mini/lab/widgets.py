@@ -286,7 +286,7 @@ class LivePicture(Generic[Result]):
     def _refuse(self, error: Exception) -> None:
         """Say why there is no new result; the picture of the last one stays."""
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-        text = f"Not drawn. {kind}{error}. The picture still shows the last setting that was."
+        text = f"Not drawn: {kind}{error}. The picture still shows the last setting that was."
         self._words.value = _spoken(text, style="color: #A64500; font-weight: bold")
 
     def _ipython_display_(self) -> None:
