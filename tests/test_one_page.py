@@ -43,7 +43,7 @@ def test_receiver_is_tested_as_often_as_the_journal_alone_repeats(figures: Figur
 def test_receiver_that_was_never_tested_is_bounded_by_nothing() -> None:
     said = " ".join(Figures.from_run(runs=1, seed=0).aloud().split())
 
-    assert "at about 100%" in said
+    assert "at about 100 %" in said
 
 
 def test_table_has_a_row_for_each_figure_and_a_column_for_each_strategy(figures: Figures) -> None:
@@ -52,11 +52,11 @@ def test_table_has_a_row_for_each_figure_and_a_column_for_each_strategy(figures:
     assert f"seed {SEED}, {RUNS} runs" in head
     assert all(strategy in head for strategy in STRATEGIES)
     assert [row.split("|")[1].strip() for row in rows] == [
-        "cost per run at 2%",
-        "cost per run at 8%",
-        "cost per run at 20%",
-        "restarts per run at 8%",
-        "duplicates at 8%",
+        "cost per run at 2 %",
+        "cost per run at 8 %",
+        "cost per run at 20 %",
+        "restarts per run at 8 %",
+        "duplicates at 8 %",
     ]
     assert {line.count("|") for line in (head, rule, *rows)} == {5}
     assert rows[-1].rstrip(" |").endswith("0 ± 0 (exact 0)")
