@@ -177,3 +177,16 @@ def test_results_chapter_shows_its_picture_before_anything_runs_and_moves_after(
     assert cell.locator("table").first.inner_text() != table
     kept = support.keep_screenshot(page, "04_results_slider", cell)
     assert kept.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "name", [path.name for path in sorted((support.REPOSITORY / "course").glob("*.ipynb"))]
+)
+def test_every_chapter_runs_from_top_to_bottom_without_an_error(
+    page: Any, lab: support.Lab, name: str
+) -> None:
+    support.open_notebook(page, lab, f"course/{name}")
+    support.run_all(page, timeout_s=300)
+
+    assert support.errors_in_notebook(page) == []
+    assert support.keep_screenshot(page, name.removesuffix(".ipynb")).stat().st_size > 10_000

@@ -33,8 +33,8 @@ def test_truth_stands_at_every_place() -> None:
 def test_computed_figures_are_those_of_the_closed_form() -> None:
     chance = next(item for item in INVENTORY if "crashes somewhere" in item.question)
 
-    assert chance.truth == f"{1 - 0.92**7:.0%}"
-    assert chance.options == ("8%", "44 %", "56%")
+    assert chance.truth == f"{100 * (1 - 0.92**7):.0f} %"
+    assert chance.options == ("8 %", "44 %", "56 %")
 
 
 def test_nothing_is_ticked_and_no_truth_is_told_at_first(shown: list[dict[str, Any]]) -> None:
