@@ -15,18 +15,8 @@ from durable_mini.clock import FakeClock as FakeClock, SystemClock as SystemCloc
 from durable_mini.context import Context as Context
 from durable_mini.engine import Engine as Engine
 from durable_mini.errors import *  # noqa: F403 - every error is public
-from durable_mini.events import (
-    Event as Event,
-    EventKind as EventKind,
-    Position as Position,
-    Run as Run,
-    RunStatus as RunStatus,
-)
+from durable_mini.events import *  # noqa: F403 - what its __all__ names
 from durable_mini.journal.memory import MemoryJournal as MemoryJournal
 from durable_mini.journal.sqlite import SQLiteJournal as SQLiteJournal
 from durable_mini.retry import RetryPolicy as RetryPolicy
-from durable_mini.structure import (
-    Workflow as Workflow,
-    structure as structure,
-    workflow as workflow,
-)
+from durable_mini.structure import *  # noqa: F403 - what its __all__ names

@@ -151,6 +151,7 @@ def results(
 ) -> None:
     """Print both results tables: simulated, exact, 95 % interval, published figure."""
     rates = tuple(crash_rate or lab_results.DEFAULT_RATES)
+    lab_results.check_effort(runs, rates)
     with _progress("runs", lab_results.runs_in_results(runs, rates)) as advance:
         tables = lab_results.results(runs, seed, rates, progress=advance)
     if as_json:
@@ -266,7 +267,7 @@ def _checked(path: Path) -> SQLiteJournal:
             f"{path}: its folder is read-only, and SQLite keeps a lock file there even to read. "
             "Next: copy the journal to a folder that you can write."
         )
-    return SQLiteJournal(path)
+    return SQLiteJournal(path, read_only=True)
 
 
 def _run_row(run: Run, events: int) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Values to JSON text and back, and a fingerprint of arguments.
 
 Guarantees: what `round_trip` hands out is what a later replay will read, or it raises and says
-where the value can't be kept. Two sets of arguments that differ in anything but an opaque object
-have different digests. Leaves to others: which value is whose.
+where the value can't be kept (a value nested so deeply that it meets Python's own limit is read
+back only where as much of the stack is left). Arguments that differ as values have different
+digests, except where JSON has one text for both (a tuple and a list, the keys 1 and "1") and except
+for opaque objects. Leaves to others: which value is whose.
 """
 
 import copy

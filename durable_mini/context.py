@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, digest_arguments, round_trip
-from durable_mini.errors import DurableCallError, StepFailedError
+from durable_mini.errors import DurableCallError, StepFailedError, StorageError, message_of
 from durable_mini.events import Event, EventKind, Position, RunRow
 from durable_mini.journal import Journal
 from durable_mini.replay import Cursor
@@ -29,17 +29,16 @@ Cost = float | Callable[[Any], float]
 Probe = Callable[[Position, EventKind, str], None]
 # A durable call: kind, name, body, arguments by place and by name, policy, cost, an effect's key. A
 # plain tuple, since one is made for every step, and a named one takes eight times as long to make.
-_Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], RetryPolicy, Cost, str | None]
+_Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], Retry, Cost, str | None]
 
-MAX_MESSAGE_LENGTH = 2_000
 _KEY_SIGNS = str.maketrans({"/": "%2F", "#": "%23", "~": "%7E", "%": "%25"})
 
 
 class Settings(NamedTuple):
     """What every attempt of an engine shares.
 
-    `probe` is called at the three positions of every live durable call: a test may raise there, or
-    die.
+    `probe` is called at the three positions of every live durable call: a test may raise a
+    `BaseException` there, or die.
     """
 
     journal: Journal
@@ -93,7 +92,7 @@ class Context:
         Crash:
             Before the commit the step is unknown, and the next attempt runs it again.
         """
-        return self._perform((EventKind.STEP, name, fn, args, kwargs, retry or ONCE, cost, None))
+        return self._perform((EventKind.STEP, name, fn, args, kwargs, retry, cost, None))
 
     def effect(
         self,
@@ -123,7 +122,7 @@ class Context:
         if key is not None:
             check_name(key, "idempotency key")
         key = own_key if key is None else key
-        return self._perform((EventKind.EFFECT, name, fn, args, kwargs, retry or ONCE, cost, key))
+        return self._perform((EventKind.EFFECT, name, fn, args, kwargs, retry, cost, key))
 
     def now(self) -> float:
         """The time when this was first executed, in seconds since the epoch; recorded."""
@@ -131,7 +130,7 @@ class Context:
 
     def random(self) -> float:
         """A random number in [0, 1), drawn once and recorded."""
-        return float(self._record(EventKind.RANDOM, random.random))
+        return float(self._record(EventKind.RANDOM, random.SystemRandom().random))
 
     def uuid(self) -> str:
         """A random UUID as a string, drawn once and recorded."""
@@ -139,14 +138,16 @@ class Context:
 
     def _record(self, kind: EventKind, read: Callable[[], Any]) -> Any:
         """A value from outside the run, kept from its first reading on."""
-        return self._perform((kind, kind, read, (), {}, ONCE, 0.0, None))
+        return self._perform((kind, kind, read, (), {}, None, 0.0, None))
 
     def _perform(self, call: _Call) -> Any:
         """Answer a durable call from the journal, or execute it."""
-        kind, name, _, args, kwargs, _, cost, _ = call
+        kind, name, fn, args, kwargs, retry, cost, _ = call
         if self._stopped is not None or self._body_of is not None or get_ident() != self._thread:
             self._refuse(kind, name)
         check_name(name, "step name")
+        if not callable(fn) or not (retry is None or isinstance(retry, RetryPolicy)):
+            raise TypeError(f"{kind} {name!r} takes a function, and as retry= a RetryPolicy")
         if cost != 0.0 and not callable(cost):
             _check_cost(cost)
         digest, opaque = digest_arguments(args, kwargs)
@@ -173,16 +174,16 @@ class Context:
             head += f',"opaque":{json.dumps(opaque)}'
         if key is not None:
             head += f',"key":{json.dumps(key)}'
-        tries = 1
+        tries, policy = 1, retry or ONCE
         text, value, error = self._try(call)
-        while error is not None and retry.allows(tries, error):
-            self._settings.clock.sleep(retry.delay_s(tries))
+        while error is not None and policy.allows(tries, error):
+            self._settings.clock.sleep(policy.delay_s(tries))
             tries += 1
             text, value, error = self._try(call)
         if tries > 1:
             head += f',"tries":{tries}'
         if error is not None:  # stable fields: a traceback would differ at the next attempt
-            fields = {"type": type(error).__name__, "message": str(error)[:MAX_MESSAGE_LENGTH]}
+            fields = {"type": type(error).__name__, "message": message_of(error)}
             text = json.dumps(fields)
             self._commit(kind, name, f'{{{head},"error":{text}}}')
             return self._seq, {"error": decode(text)}
@@ -206,6 +207,8 @@ class Context:
             self.check_stopped()  # what the body made of a refused call is no result
             limit_bytes = self._settings.max_payload_bytes
             return *round_trip(result, kind, name, "result", limit_bytes), None
+        except StorageError:
+            raise  # never a step's failure
         except Exception as error:
             self.check_stopped()  # a durable call in the body is the code's fault, not the step's
             return "", None, error

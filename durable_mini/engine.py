@@ -31,7 +31,7 @@ class Engine:
         max_payload_bytes: the largest input, result or recorded value, as JSON.
         compare_arguments: False lets a recorded step answer a call with other arguments.
         probe: called as `probe(position, kind, name)` at the three positions of every live durable
-            call; what it raises there ends the attempt as a crash would.
+            call; a `BaseException` that it raises there ends the attempt as a crash would.
 
     Raises:
         StructureUnreadableError: a workflow has no readable source.
@@ -60,7 +60,7 @@ class Engine:
         """Admit a run: it is journalled, and nothing of it is executed.
 
         Args:
-            workflow: one of the registered workflows.
+            workflow: one of the registered workflows; the registered function is what will run.
             input: a JSON value for the workflow function.
             run_id: the run's name, for a caller that may ask twice; a random one by default.
 
@@ -202,17 +202,13 @@ class Engine:
             raise errors.UnknownWorkflowError(registered=", ".join(known) or "none", **facts)
         return found
 
-    def _row(self, run_id: str) -> RunRow:
+    def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
+        """A run's row and history as of one moment, refused where they can't belong together."""
         row = self._settings.journal.row(run_id)
         if row is None:
             raise errors.UnknownRunError(run_id=run_id, generation=1)
-        return row
-
-    def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
-        """A run's row and history as of one moment, refused where they can't belong together."""
-        row = self._row(run_id)
         events = self._settings.journal.events(row)
-        if row != self._row(run_id):
+        if row != self._settings.journal.row(run_id):
             return self._read(run_id)  # another driver went on in between
         if not events or events[0][1:3] != (EventKind.ADMITTED, row.workflow):
             raise errors.JournalCorruptError("the admission is missing", row.run_id, 1)
@@ -255,4 +251,4 @@ def _changed(row: RunRow, recorded: list[str], requested: list[str]) -> errors.D
 def _run_error(error: BaseException) -> RunError:
     if isinstance(error, errors.StepFailedError):
         return RunError(error.type, error.message, error.step)
-    return RunError(type(error).__name__, str(error))
+    return RunError(type(error).__name__, errors.message_of(error))

@@ -8,6 +8,14 @@ others: deciding when.
 from typing import TYPE_CHECKING, Any
 
 
+def message_of(error: BaseException) -> str:
+    """What an exception says, in 2,000 characters at most; some fail at saying anything."""
+    try:
+        return str(error)[:2_000]
+    except Exception:
+        return "(its message can't be read)"
+
+
 class DurableError(Exception):
     """Base of every error of the engine: a sentence with places for its facts.
 
@@ -126,7 +134,9 @@ class RunIdConflictError(DurableError):
 class UnknownRunError(DurableError):
     """The journal holds no such run, or no such generation of it. Facts: `run_id`, `generation`."""
 
-    _sentence = "the journal holds no run {run_id!r}. Next: `durable-mini runs JOURNAL` lists them."
+    _sentence = (
+        "there is no run {run_id!r}, generation {generation}. Next: `durable-mini runs JOURNAL`."
+    )
 
 
 class UnknownWorkflowError(DurableError):

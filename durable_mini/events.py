@@ -9,6 +9,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from zlib import crc32
 
+__all__ = ["Event", "EventKind", "Position", "Run", "RunError", "RunStatus"]
+
 
 class EventKind(StrEnum):
     """What an event records. The values are stored: they are never renamed."""

@@ -16,12 +16,13 @@ class RetryPolicy:
     Args:
         max_attempts: how often the step is tried in all, the first try included.
         initial_s: seconds before the second try.
-        factor: by how much each wait is longer than the one before.
+        factor: by how much each wait is longer than the one before, from 1 to 1,000.
         max_s: no wait is longer than this many seconds.
         non_retryable: exception types that another try can't mend.
 
     Raises:
-        ValueError: a count below 1, a negative wait, or a factor below 1.
+        ValueError: a count below 1, a negative wait, or a factor out of range.
+        TypeError: `non_retryable` holds something that is no exception type.
     """
 
     max_attempts: int = 3
@@ -31,8 +32,11 @@ class RetryPolicy:
     non_retryable: tuple[type[BaseException], ...] = (TypeError,)
 
     def __post_init__(self) -> None:
-        if not (self.max_attempts >= 1 <= self.factor and self.initial_s >= 0 <= self.max_s):
-            raise ValueError(f"{self}: max_attempts and factor start at 1, seconds at 0")
+        counts = self.max_attempts >= 1 <= self.factor <= 1_000
+        if not (counts and self.initial_s >= 0 <= self.max_s) or isinstance(
+            self, self.non_retryable
+        ):
+            raise ValueError(f"{self}: max_attempts from 1, factor from 1 to 1,000, seconds from 0")
 
     def delay_s(self, tries: int) -> float:
         """Seconds to wait after `tries` failed tries.
@@ -40,9 +44,8 @@ class RetryPolicy:
         >>> [RetryPolicy(initial_s=1, factor=2, max_s=5).delay_s(n) for n in (1, 2, 3, 4)]
         [1, 2, 4, 5]
         """
-        growth = self.factor ** min(
-            tries - 1, 64
-        )  # enough to reach any cap, too little to overflow
+        # At most 1,000 to the power of 64: enough to reach any cap, and still a float.
+        growth = self.factor ** min(tries - 1, 64)
         return min(self.initial_s * growth, self.max_s)
 
     def allows(self, tries: int, error: BaseException) -> bool:

@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 from durable_mini.codec import check_name
 from durable_mini.errors import StructureUnreadableError
 
-_Function = ast.FunctionDef | ast.Lambda
+__all__ = ["Structure", "Workflow", "structure", "workflow"]
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DURABLE = frozenset({"step", "effect", "now", "random", "uuid"})
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "PUSH_EXC")  # so begin instructions that branch
 _READ_ONLY = frozenset({"run_id", "generation", "attempt", "replaying"})
@@ -151,8 +153,7 @@ class _Reader:
         place = code.co_name, code.co_firstlineno
         same = [found for found in codes if (found.co_name, found.co_firstlineno) == place]
         if not nodes or not same or _spoken(same[0], nodes[0]) != _spoken(code, nodes[0]):
-            why = f"{file} was edited since it was loaded"
-            raise self._unreadable(why, "load it again: restart the process")
+            raise self._unreadable(f"{file} was edited since it was loaded", "restart the process")
         return nodes[0]
 
     def _unreadable(self, reason: str, hint: str) -> StructureUnreadableError:

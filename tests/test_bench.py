@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from durable_mini.lab.bench import _CALLS, _memory_steps, _paired, _replay, bench
+from durable_mini.lab.bench import (
+    _CALLS,
+    _fdatasync_appends,
+    _memory_steps,
+    _paired,
+    _replay,
+    bench,
+)
 from durable_mini.lab.shape import REFERENCE_SHAPE
 
 
@@ -22,6 +29,12 @@ def test_a_side_does_its_work_anew_each_time():
     for side in (_memory_steps(2), _replay(20)):
         assert side() > 0
         assert side() > 0
+
+
+def test_a_system_without_fdatasync_is_measured_with_fsync(monkeypatch):
+    monkeypatch.delattr("os.fdatasync")
+
+    assert _fdatasync_appends(3)() > 0
 
 
 @pytest.mark.slow

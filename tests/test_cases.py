@@ -6,8 +6,6 @@ with an unrelated edit; an oversized payload retried for ever; an exception or a
 read back; a tuple live and a list on replay; a failure that differs on replay; write order; an
 accepted run lost before its first event; spend counted again on recovery; the input taken for the
 first step.
-
-Left out are those about timers, signals, parallel branches, leases, cancellation and torn files.
 """
 
 from __future__ import annotations

@@ -120,7 +120,9 @@ def test_wrong_use_is_one_line_and_status_2(
 # ---- results -----------------------------------------------------------------------------------
 
 
-def test_results_as_json_holds_what_the_contract_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_as_json_holds_every_number_of_both_tables(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert cli.main(["results", "--runs", "5", "--seed", "3", "--crash-rate", "0.3", "--json"]) == 0
 
     told = json.loads(capsys.readouterr().out)

@@ -708,3 +708,74 @@ def test_context_says_which_run_and_attempt_it_is(journal):
     crash(journal, scripted(*script), "a", "before")
     resume(journal, scripted(*script))
     assert seen == [(RUN_ID, 1, 1), (RUN_ID, 1, 2)]
+
+
+@pytest.mark.parametrize("body", ["the result of a call", None])
+def test_a_body_that_is_no_function_is_refused_before_anything_is_recorded(journal, body):
+    @workflow(version="1")
+    def slip(ctx, _input):
+        ctx.step("s", body)
+
+    run = Engine(journal, [slip]).run(slip, None, run_id="r")
+
+    assert run.status == "needs_attention"
+    assert "takes a function, and as retry= a RetryPolicy" in run.error.message
+
+
+@pytest.mark.parametrize("retry", [3, 0, "often"])
+def test_a_retry_that_is_no_policy_is_refused_before_the_body_runs(journal, retry):
+    executed = []
+
+    @workflow(version="1")
+    def slip(ctx, _input):
+        ctx.effect("s", lambda *, idempotency_key: executed.append(idempotency_key), retry=retry)
+
+    run = Engine(journal, [slip]).run(slip, None, run_id="r")
+
+    assert (run.status, executed) == ("needs_attention", [])
+    assert "takes a function, and as retry= a RetryPolicy" in run.error.message
+
+
+def test_a_storage_error_in_a_body_ends_the_attempt_and_not_the_step(journal):
+    broken = [True]
+
+    def book():
+        if broken:
+            raise StorageError(path="elsewhere.db", reason="disk full")
+        return "booked"
+
+    @workflow(version="1")
+    def booking(ctx, _input):
+        return ctx.step("book", book)
+
+    engine = Engine(journal, [booking])
+    with pytest.raises(StorageError):
+        engine.run(booking, None, run_id="r")
+    assert len(engine.history("r")) == 1
+
+    broken.clear()
+    assert engine.resume("r").result == "booked"
+
+
+class UnsayableError(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("error", [UnsayableError(), RuntimeError("x" * 1_000_000)])
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_error_with_no_message_or_an_endless_one_is_recorded_all_the_same(
+    journal, error, inside
+):
+    def fail():
+        raise error
+
+    @workflow(version="1")
+    def failing(ctx, _input):
+        return ctx.step("fail", fail) if inside else fail()
+
+    run = Engine(journal, [failing]).run(failing, None, run_id="r")
+
+    assert run.status == ("failed" if inside else "needs_attention")
+    assert run.error.type == type(error).__name__
+    assert 0 < len(run.error.message) <= 2_000

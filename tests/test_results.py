@@ -16,6 +16,7 @@ from durable_mini.lab.crashes import EQUAL_WEIGHTS, CrashPlan
 from durable_mini.lab.results import (
     DEFAULT_RATES,
     PUBLISHED,
+    check_effort,
     check_results,
     print_results,
     results,
@@ -268,3 +269,9 @@ def test_unequal_position_weights_in_the_engine_turn_the_check_red(journal_throu
     complaints = check_results(results(runs=10_000, crash_rates=(0.2,)))
     assert any("journal at 0.2: cost: simulated" in line for line in complaints)
     assert any("journal at 0.2: duplicates: simulated" in line for line in complaints)
+
+
+def test_a_rate_that_would_never_finish_is_refused():
+    with pytest.raises(ValueError, match=r"crash rate 0\.9 needs about .* attempts"):
+        check_effort(400, (0.02, 0.9))
+    check_effort(40_000, DEFAULT_RATES)

@@ -232,3 +232,15 @@ def test_failure_with_an_odd_message_is_journalled(journal, error):
     assert (run.status, run.error.type) == (RunStatus.FAILED, type(error).__name__)
     assert len(run.error.message) <= 10_000
     assert Engine(journal).describe(RUN_ID) == run
+
+
+def test_a_policy_with_something_that_is_no_exception_type_is_refused():
+    with pytest.raises(TypeError):
+        RetryPolicy(non_retryable=("TypeError",))
+
+
+@pytest.mark.parametrize("factor", [1_001, float("inf"), float("nan")])
+def test_a_factor_whose_powers_no_float_holds_is_refused(factor):
+    with pytest.raises(ValueError, match="factor from 1 to 1,000"):
+        RetryPolicy(factor=factor)
+    assert RetryPolicy(factor=1_000.0, max_attempts=10_000).delay_s(9_999) == 60.0

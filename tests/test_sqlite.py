@@ -649,3 +649,27 @@ def test_ctrl_c_at_any_line_of_the_journal_leaves_a_run_that_goes_on(
         assert run().result == ["tea", "tea"]
     assert at_line > 100
     assert verify(journal).ok
+
+
+def test_a_journal_that_is_only_looked_at_keeps_every_byte(tmp_path):
+    path = tmp_path / "left.db"
+    program = (
+        "import os, signal, sys\n"
+        "from durable_mini.events import Event, EventKind, RunRow, RunStatus\n"
+        "from durable_mini.journal.sqlite import SQLiteJournal\n"
+        "journal = SQLiteJournal(sys.argv[1])\n"
+        "row = RunRow('r', 1, 'w', '1', 'h', RunStatus.PENDING)\n"
+        "journal.admit(row, Event(1, EventKind.ADMITTED, 'w', '{}', 1.0))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(path)], timeout=60)
+    files = (path, tmp_path / "left.db-wal")
+    before = [file.read_bytes() for file in files]
+
+    with SQLiteJournal(path, read_only=True) as journal:
+        assert [row.run_id for row in journal.rows()] == ["r"]
+        assert journal.integrity() == []
+        with pytest.raises(StorageError):
+            journal.append(next(journal.rows()), Event(2, EventKind.NOW, "now", "{}", 2.0))
+
+    assert [file.read_bytes() for file in files] == before

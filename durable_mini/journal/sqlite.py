@@ -36,6 +36,7 @@ class SQLiteJournal(Journal):
 
     Args:
         path: the file; it is created where it doesn't exist, its folder is not.
+        read_only: look and change nothing: neither the file nor its log, not even by closing it.
 
     Raises:
         NotAJournalError: the path holds something else, or a journal of a newer version.
@@ -43,15 +44,16 @@ class SQLiteJournal(Journal):
         StorageError: the file can't be opened or created.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path = Path(path).absolute()
         self._pid = os.getpid()
         self._lock = RLock()
         self._broken: str | None = None
         with self._translated():
             _refuse_other_files(self.path)
+            address = f"{self.path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
             self._db = sqlite3.connect(
-                self.path, timeout=0, isolation_level=None, check_same_thread=False
+                address, uri=True, timeout=0, isolation_level=None, check_same_thread=False
             )
         # A flipped byte may not even be text: it has to be read before it can be refused.
         self._db.text_factory = lambda stored: stored.decode(errors="replace")
@@ -103,12 +105,12 @@ class SQLiteJournal(Journal):
         """See `Journal.replace`."""
         change = (
             "UPDATE runs SET status = ?, attempts = ?, error = ?"
-            " WHERE run_id = ? AND status = ? AND attempts = ?"
+            " WHERE run_id = ? AND status = ? AND attempts = ? AND error IS ?"
         )
         values = (changed.status, changed.attempts, changed.error)
+        stands = (row.run_id, row.status, row.attempts, row.error)
         with self._writing():
-            found = self._db.execute(change, (*values, row.run_id, row.status, row.attempts))
-            return found.rowcount == 1
+            return self._db.execute(change, (*values, *stands)).rowcount == 1
 
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
@@ -191,7 +193,7 @@ class SQLiteJournal(Journal):
                 raise self._refused(str(error.strerror)) from error
 
     def _refused(self, reason: str) -> errors.StorageError:
-        return errors.StorageError(path=str(self.path), reason=reason)
+        return errors.StorageError(path=str(self.path), reason=reason.rstrip("."))
 
 
 def _retried(work: Callable[[], Any]) -> Any:

@@ -56,13 +56,15 @@ def attempt(
         honour_keys: whether the ledger drops a repeated idempotency key.
 
     Raises:
-        RuntimeError: the worker ended with an error of its own; its last line says which.
+        RuntimeError: the worker ended with an error of its own (its last line says which), or never
+            came to the place where it was to be killed.
     """
-    command = [sys.executable, "-m", __spec__.name, os.fspath(journal), run_id, os.fspath(ledger)]
+    command = [sys.executable, "-m", __spec__.name]
     if kill_at is not None:
         command += ["--stand-at", kill_at[0], str(Position(kill_at[1]))]
     if not honour_keys:
         command.append("--ignore-keys")
+    command += ["--", os.fspath(journal), run_id, os.fspath(ledger)]
     worker = subprocess.Popen(  # noqa: S603 - this module itself
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -75,6 +77,10 @@ def attempt(
     if worker.returncode > 0:
         raise RuntimeError(f"the worker failed: {complaint.strip().splitlines()[-1]}")
     killed_by = signal.Signals(-worker.returncode).name if worker.returncode < 0 else None
+    if kill_at is not None and killed_by is None:
+        raise RuntimeError(
+            f"the worker never executed {kill_at[0]!r}, so it could not be killed there"
+        )
     return Attempt(tuple(executed), status, killed_by)
 
 

@@ -1,8 +1,8 @@
 """What a durable step costs here, as ratios that were measured in one run.
 
 Guarantees: both sides of a ratio are timed in turn, several times over, on the same work, and the
-median of the pairs is told; a machine that slows down slows both. Leaves to others: what a number
-means on another disk.
+median of the pairs is told, so that a machine that is slow for a while is slow for both. Beside
+other heavy work no ratio is worth much. Leaves to others: what a number means on another disk.
 """
 
 import os
@@ -53,7 +53,7 @@ def bench(
         engines: none are measured here). Rates are per second, `recover_s` is in seconds, ratios
         are medians over the pairs.
     """
-    rounds, size, steps = (3, 1, 300) if quick else (5, 4, DISK_STEPS)
+    rounds, size, steps = (5, 1, 300) if quick else (5, 4, DISK_STEPS)
     measured: dict[str, tuple[float, float, float]] = {}
     for name, part, (one, other) in (
         ("append", "the disk's floor", (_fdatasync_appends(steps), _sqlite_commits(steps))),
@@ -194,6 +194,7 @@ def _two_columns(path: Path) -> sqlite3.Connection:
 
 def _fdatasync_appends(appends: int) -> Side:
     """The floor of a plain file: as many lines appended, each forced to the disk."""
+    synced = getattr(os, "fdatasync", os.fsync)  # macOS has the second only
 
     def side() -> float:
         with _folder() as folder, (folder / "floor.log").open("ab", buffering=0) as file:
@@ -201,7 +202,7 @@ def _fdatasync_appends(appends: int) -> Side:
             def work() -> None:
                 for seq in range(appends):
                     file.write(f"{seq} {_CALLS[seq % len(_CALLS)][2]}\n".encode())
-                    os.fdatasync(file.fileno())
+                    synced(file.fileno())
 
             return _seconds(work)
 

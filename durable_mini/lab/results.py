@@ -18,6 +18,9 @@ from rich.table import Table
 from durable_mini.lab.simulation import simulate
 from durable_mini.lab.theory import STRATEGIES, Quantity, Result, exact
 
+MOST_ATTEMPTS = 20_000_000
+"""So many attempts take some tens of minutes."""
+
 DEFAULT_RATES = (0.02, 0.08, 0.20)
 
 PUBLISHED_RUNS = 400
@@ -124,6 +127,21 @@ def results(
             _rate_row(rate, runs, second_seed(seed), progress) for rate in crash_rates
         ],
     }
+
+
+def check_effort(runs: int, crash_rates: Sequence[float]) -> None:
+    """Refuse what would take hours: runs that start over after nearly every step.
+
+    Raises:
+        ValueError: naming the rate and how many attempts it needs.
+    """
+    for rate in crash_rates:
+        attempts = runs * (1 + exact("restart", rate, runs).restarts.mean)
+        if attempts > MOST_ATTEMPTS:
+            raise ValueError(
+                f"crash rate {rate!r} needs about {attempts:.1g} attempts for {runs:,} runs that "
+                f"start over, more than {MOST_ATTEMPTS:,}. Next: a lower rate, or fewer runs."
+            )
 
 
 def runs_in_results(runs: int, crash_rates: Sequence[float] = DEFAULT_RATES) -> int:
