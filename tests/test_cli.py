@@ -148,11 +148,11 @@ def test_results_prints_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
 def test_results_shows_a_bar_on_a_terminal_and_ctrl_c_is_one_line() -> None:
     pty = pytest.importorskip("pty", reason="a terminal of our own needs a POSIX system")
     terminal, theirs = pty.openpty()
-    command = [sys.executable, "-m", "durable_mini", "results", "--runs", "10000000"]
+    command = [sys.executable, "-m", "durable_mini", "results", "--runs", "1000000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
 
-    said = read_until(terminal, "/150000000")
+    said = read_until(terminal, "/15000000")
     process.send_signal(signal.SIGINT)
     said += read_until(terminal, "Ctrl-C")
     printed, _ = process.communicate(timeout=20)
