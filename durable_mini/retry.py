@@ -32,6 +32,7 @@ class RetryPolicy:
     non_retryable: tuple[type[BaseException], ...] = (TypeError,)
 
     def __post_init__(self) -> None:
+        # The isinstance is there for the TypeError that it raises where something is no type.
         counts = self.max_attempts >= 1 <= self.factor <= 1_000
         if not (counts and self.initial_s >= 0 <= self.max_s) or isinstance(
             self, self.non_retryable
