@@ -32,11 +32,9 @@ class RetryPolicy:
     non_retryable: tuple[type[BaseException], ...] = (TypeError,)
 
     def __post_init__(self) -> None:
-        # The isinstance is there for the TypeError that it raises where something is no type.
+        isinstance(self, self.non_retryable)  # a TypeError where something in it is no type
         counts = self.max_attempts >= 1 <= self.factor <= 1_000
-        if not (counts and self.initial_s >= 0 <= self.max_s) or isinstance(
-            self, self.non_retryable
-        ):
+        if not (counts and self.initial_s >= 0 <= self.max_s):
             raise ValueError(f"{self}: max_attempts from 1, factor from 1 to 1,000, seconds from 0")
 
     def delay_s(self, tries: int) -> float:
