@@ -134,9 +134,7 @@ class RunIdConflictError(DurableError):
 class UnknownRunError(DurableError):
     """The journal holds no such run, or no such generation of it. Facts: `run_id`, `generation`."""
 
-    _sentence = (
-        "there is no run {run_id!r}, generation {generation}. Next: `durable-mini runs JOURNAL`."
-    )
+    _sentence = "no run {run_id!r}, generation {generation}. Next: see `durable-mini runs JOURNAL`."
 
 
 class UnknownWorkflowError(DurableError):
@@ -146,7 +144,7 @@ class UnknownWorkflowError(DurableError):
     """
 
     _sentence = (
-        "run {run_id}: {workflow!r} version {version!r} isn't registered, only {registered}. "
+        "run {run_id}: {workflow!r} version {version!r} isn't registered; what is: {registered}. "
         "Next: pass it in Engine(journal, workflows=[...])."
     )
 
@@ -167,13 +165,14 @@ class JournalCorruptError(DurableError):
     """
 
     _sentence = (
-        "run {run_id}, event {seq}: {reason}. Next: keep the file as it is and restore a copy; "
+        "{where}: {reason}. Next: keep the file as it is and restore a copy; "
         "`durable-mini verify JOURNAL` lists the damage."
     )
 
     def __init__(self, reason: str, run_id: str | None = None, seq: int | None = None) -> None:
-        super().__init__(reason=reason, run_id=run_id or "unknown", seq=seq or "unknown")
-        self.run_id, self.seq = run_id, seq
+        event = f", event {seq}" if seq else ""
+        where = f"run {run_id}{event}" if run_id else "the journal is damaged"
+        super().__init__(reason=reason, run_id=run_id, seq=seq, where=where)
 
 
 class StorageError(DurableError):
