@@ -1,24 +1,61 @@
 """The engine: starts runs, drives them attempt by attempt, and tells how they stand.
 
 Guarantees: a run is in the journal before any of it executes; an attempt that dies anywhere
-leaves a run that `resume` finishes as if nothing had happened, with no recorded step executed
-again; how a run ended is recorded once. Leaves to others: what workflow code may call
-(`context`), where runs are kept (`journal`).
+leaves a run that another attempt finishes as if nothing had happened, with no recorded step
+executed again; how a run ended is recorded once. Leaves to others: what workflow code may call
+(`context`), where runs are kept (`journal`), looking for runs that are due (`worker`).
 """
 
 import json
+import logging
+import os
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
 from itertools import zip_longest
 from typing import Any
 
 from durable_mini import errors
 from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, encode_sorted, round_trip
-from durable_mini.context import Context, Probe, Settings
-from durable_mini.events import ENDED, Event, EventKind, Run, RunError, RunRow, RunStatus
-from durable_mini.journal import Journal
-from durable_mini.structure import Workflow, structure
+from durable_mini.context import (
+    Context,
+    Continued,
+    Probe,
+    Released,
+    Settings,
+    Spread,
+    Suspended,
+    in_threads,
+)
+from durable_mini.events import (
+    CLOSING,
+    ENDED,
+    Entry,
+    Event,
+    EventKind,
+    Orphan,
+    Run,
+    RunError,
+    RunRow,
+    RunStatus,
+    waiting_for,
+)
+from durable_mini.journal import Journal, Opening
+from durable_mini.lease import Heart, Holder
+from durable_mini.limits import Budget
+from durable_mini.structure import Structure, Workflow, structure
+
+log = logging.getLogger("durable_mini.run")
+
+_PENDING = RunStatus.PENDING
+_VERDICTS = (
+    errors.StepFailedError,
+    errors.RunFailed,
+    errors.RunCancelledError,
+    errors.BudgetExceededError,
+)
 
 
 class Engine:
@@ -28,10 +65,14 @@ class Engine:
         journal: where runs are kept; the engine doesn't close it.
         workflows: the workflows, every version that may have runs, that this engine can drive.
         clock: where time comes from.
+        budget: what each run may use up; without limit by default, but for attempts that crash.
         max_payload_bytes: the largest input, result or recorded value, as JSON.
+        max_events: how many events a generation may have; a warning is logged before.
         compare_arguments: False lets a recorded step answer a call with other arguments.
         probe: called as `probe(position, kind, name)` at the three positions of every live durable
             call; a `BaseException` that it raises there ends the attempt as a crash would.
+        spread: runs the branches of a `gather`: `in_threads`, or `in_turn` for the same order
+            every time.
 
     Raises:
         StructureUnreadableError: a workflow has no readable source.
@@ -44,11 +85,16 @@ class Engine:
         workflows: Iterable[Workflow] = (),
         *,
         clock: SystemClock = SystemClock(),  # noqa: B008 - it keeps nothing
+        budget: Budget = Budget(),  # noqa: B008 - frozen
         max_payload_bytes: int = 262_144,
+        max_events: int = 200_000,
         compare_arguments: bool = True,
         probe: Probe | None = None,
+        spread: Spread = in_threads,
     ) -> None:
-        self._settings = Settings(journal, clock, max_payload_bytes, compare_arguments, probe)
+        self.journal, self.clock = journal, clock
+        limits = compare_arguments, probe, budget, max_events, spread
+        self._settings = Settings(journal, clock, max_payload_bytes, *limits, self._begin_child)
         self._workflows: dict[tuple[str, str], Workflow] = {}
         for workflow in workflows:
             known = self._workflows.setdefault((workflow.name, workflow.version), workflow)
@@ -56,19 +102,29 @@ class Engine:
                 raise ValueError(f"two workflows are {workflow!r}. Next: give one another version.")
             structure(workflow)
 
-    def start(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> str:
+    # ---- from outside ---------------------------------------------------------------------------
+
+    def start(
+        self,
+        workflow: Workflow,
+        input: Any = None,
+        *,
+        run_id: str | None = None,
+        reuse: bool = False,
+    ) -> str:
         """Admit a run: it is journalled, and nothing of it is executed.
 
         Args:
             workflow: one of the registered workflows; the registered function is what will run.
             input: a JSON value for the workflow function.
             run_id: the run's name, for a caller that may ask twice; a random one by default.
+            reuse: take the id of a run that has ended, or was pruned, for a new generation.
 
         Returns:
             The run id. The same id with the same workflow and input gives the same run.
 
         Raises:
-            RunIdConflictError: the id is taken by another workflow or input.
+            RunIdConflictError: the id is taken by another workflow or input, or of a pruned run.
             StructureChangedError: another workflow is registered under this name and version.
             PayloadError, InvalidNameError, UnknownWorkflowError: nothing was written.
 
@@ -78,21 +134,12 @@ class Engine:
         if not isinstance(workflow, Workflow):
             raise TypeError(f"{workflow!r} is no workflow. Next: decorate it with @workflow.")
         run_id = str(uuid.uuid4()) if run_id is None else run_id
-        check_name(run_id, "run id")
-        found = structure(self._registered(workflow.name, workflow.version, run_id))
-        text, value = round_trip(input, "run", run_id, "input", self._settings.max_payload_bytes)
-        payload = f'{{"calls":{json.dumps(found.calls)},"input":{text}}}'
-        row = RunRow(run_id, 1, workflow.name, workflow.version, found.hash, RunStatus.PENDING)
-        if structure(workflow) != found:
-            raise _changed(row, list(found.calls), list(structure(workflow).calls))
-        event = Event(1, EventKind.ADMITTED, row.workflow, payload, self._settings.clock.now())
-        if not self._settings.journal.admit(row, event):
-            self._refuse_conflict(run_id, workflow, value)
-        return run_id
+        return self._admit(workflow, input, run_id, None, reuse=reuse)
 
     def resume(self, run_id: str) -> Run:
-        """Drive a run until it ends; a run that has ended is only told.
+        """Take a run over and drive it until it ends or is suspended; one that has ended is told.
 
+        Back-offs between tries are waited out; the children that the run waits for are driven too.
         A failed run is returned, as is one whose workflow code raised something that is no
         verdict: it needs attention, and `resume` with repaired code goes on.
 
@@ -100,34 +147,108 @@ class Engine:
             UnknownRunError, UnknownWorkflowError: nothing to drive, or no code to drive it with.
             StructureChangedError: the durable calls changed; nothing was executed or written.
             NonDeterminismError: the code left the recorded path; the run needs attention.
+            LeaseLostError: somebody else took the run over meanwhile, and goes on with it.
             JournalCorruptError, StorageError: the journal can't be trusted, or can't be written.
 
         Crash:
-            What was recorded stays; the next `resume` replays it and goes on at the first call
+            What was recorded stays; the next attempt replays it and goes on at the first call
             that isn't.
         """
-        row, events = self._read(run_id)
-        if row.status in ENDED:
-            return _told(row, events)
-        workflow = self._registered(row.workflow, row.version, run_id)
-        admitted, calls = events[0].payload, list(structure(workflow).calls)
-        if calls != admitted["calls"]:
-            raise _changed(row, admitted["calls"], calls)
-        begun = row._replace(status=RunStatus.RUNNING, attempts=row.attempts + 1, error=None)
-        if not self._settings.journal.replace(row, begun):
-            return self.resume(run_id)  # another driver was first: look again
-        context = Context(self._settings, begun, begun.attempts, events)
-        return self._drive(workflow, begun, context, admitted["input"])
+        holder = Holder(f"resume-{os.getpid()}", patient=True)
+        driven = False
+        while True:
+            row = self._row(run_id)
+            due = row.due_at is not None and row.due_at <= self.clock.now()
+            if row.status in ENDED or (driven and not due and not self._drive_child(row)):
+                return self.describe(run_id)
+            run = self.drive(row, holder)
+            if run is not None and run.status in ENDED | {RunStatus.NEEDS_ATTENTION}:
+                return run
+            driven = run is not None
 
     def run(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> Run:
         """`start` and `resume` in one call."""
         return self.resume(self.start(workflow, input, run_id=run_id))
 
+    def signal(
+        self, run_id: str, name: str, payload: Any = None, *, signal_id: str | None = None
+    ) -> bool:
+        """Give a run something from outside; it is journalled on arrival.
+
+        Args:
+            run_id: whose signal it is; it may not wait for it yet.
+            name: what `wait_signal` asks for.
+            payload: a JSON value.
+            signal_id: names this signal, for a sender that may ask twice: over all generations of
+                the run it counts once. A random one by default.
+
+        Returns:
+            Whether it was taken: not if its id is known, or the run has ended.
+
+        Raises:
+            UnknownRunError, PayloadError, InvalidNameError: nothing was written.
+
+        Crash:
+            Before the commit the run knows nothing of it; send it again with the same id.
+        """
+        signal_id = str(uuid.uuid4()) if signal_id is None else signal_id
+        check_name(name, "signal name")
+        check_name(signal_id, "signal id")
+        limit_bytes = self._settings.max_payload_bytes
+        text, _ = round_trip(payload, "signal", name, "payload", limit_bytes)
+        text = f'{{"signal_id":{json.dumps(signal_id)},"result":{text}}}'
+
+        def admits(row: RunRow) -> bool:
+            marks = self.journal.marks(run_id)
+            known = (event for _, event in marks if event.kind is EventKind.SIGNAL)
+            return all(event.payload["signal_id"] != signal_id for event in known)
+
+        return self.journal.request(run_id, self._entry(EventKind.SIGNAL, name, text), admits)
+
+    def cancel(self, run_id: str) -> bool:
+        """Ask a run to stop: at its next durable call it compensates and ends as cancelled.
+
+        Returns:
+            Whether it was asked: not if it has ended or was asked before.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            DurableError: the run is past its point of no return, and goes on.
+
+        Crash:
+            Before the commit nobody was asked; after it every attempt knows.
+        """
+
+        def admits(row: RunRow) -> bool:
+            marks = self.journal.marks(run_id)
+            kinds = {event.kind for of, event in marks if of == row.generation}
+            if EventKind.PIVOT in kinds and row.status not in ENDED:
+                why = "is past its point of no return. Next: let it go to its end"
+                raise errors.DurableError(reason=f"run {run_id} {why}", run_id=run_id)
+            return EventKind.CANCEL not in kinds
+
+        return self.journal.request(run_id, self._entry(EventKind.CANCEL, "cancel", "{}"), admits)
+
+    def retry_compensation(self, run_id: str) -> Run:
+        """Try a failed compensation again, once its cause has been mended, and the rest after it.
+
+        Raises:
+            DurableError: the run doesn't need attention.
+            UnknownRunError, and what `resume` raises.
+        """
+        row = self._row(run_id)
+        if row.status is not RunStatus.NEEDS_ATTENTION:
+            why = f"run {run_id} is {row.status}: no compensation of it has failed"
+            raise errors.DurableError(reason=why, run_id=run_id)
+        return self.resume(run_id)
+
+    # ---- looking in -----------------------------------------------------------------------------
+
     def describe(self, run_id: str) -> Run:
         """How a run stands, read from its journal; works without its workflow being registered.
 
         Raises:
-            UnknownRunError: there is no such run.
+            UnknownRunError: there is no such run, or it was pruned.
             JournalCorruptError: its history is damaged.
         """
         return _told(*self._read(run_id))
@@ -135,8 +256,8 @@ class Engine:
     def runs(self, status: RunStatus | str | None = None) -> Iterator[Run]:
         """All runs in the order of their admission, or those of one status."""
         wanted = tuple(RunStatus) if status is None else (RunStatus(status),)
-        for row in self._settings.journal.rows():
-            if row.status in wanted:
+        for row in self.journal.rows():
+            if row.status in wanted and row.pruned_at is None:
                 yield _told(*self._read(row.run_id))
 
     def history(self, run_id: str, generation: int | None = None) -> list[Event]:
@@ -147,52 +268,204 @@ class Engine:
             JournalCorruptError: the history is damaged, naming the first event that is.
         """
         row, events = self._read(run_id)
-        if generation not in (None, row.generation):
+        if generation in (None, row.generation):
+            return events
+        events = self.journal.events(row._replace(generation=generation))
+        if not events:
             raise errors.UnknownRunError(run_id=run_id, generation=generation)
         return events
 
-    def _drive(self, workflow: Workflow, row: RunRow, context: Context, value: Any) -> Run:
-        """One attempt: call the workflow function, and record how the run ended if it did."""
-        try:
-            text, result, error = self._verdict(workflow, context, value)
-        except errors.NonDeterminismError as divergence:
-            self._needs_attention(row, divergence)
-            raise
-        except (errors.StorageError, errors.ConcurrentAppendError, errors.JournalCorruptError):
-            raise
-        except Exception as bug:
-            self._needs_attention(row, bug)
-            return self.describe(row.run_id)
-        finally:
-            last_seq, cost = context.leave()
-        kind = EventKind.COMPLETED if error is None else EventKind.FAILED
-        event = Event(last_seq + 1, kind, row.workflow, text, self._settings.clock.now())
-        # A crash before this commit replays the whole run and comes here again.
-        self._settings.journal.append(row, event, RunStatus(kind))
-        return Run(*row[:4], RunStatus(kind), value, result, error, context.attempt, cost)
+    def orphans(self) -> list[Orphan]:
+        """The runs that haven't ended and that no registered workflow version accepts, and why."""
+        found = []
+        for run in self.runs():
+            try:
+                self._accepting(*self._read(run.run_id))
+            except (errors.UnknownWorkflowError, errors.StructureChangedError) as error:
+                found += [Orphan(run, str(error))] if run.status not in ENDED else []
+        return found
 
-    def _verdict(
-        self, workflow: Workflow, context: Context, value: Any
-    ) -> tuple[str, Any, RunError | None]:
-        """What the code came to: the ending's payload, and the result or the error in it."""
+    def registers(self, row: RunRow) -> bool:
+        """Whether this engine has the workflow and the version of a run."""
+        return (row.workflow, row.version) in self._workflows
+
+    # ---- one attempt ----------------------------------------------------------------------------
+
+    def drive(self, row: RunRow, holder: Holder) -> Run | None:
+        """Claim a run and drive it for one attempt.
+
+        Args:
+            row: the run as the caller has read it; somebody else may have been there since.
+            holder: who drives it.
+
+        Returns:
+            How it stands afterwards; None where somebody else was first, and nothing was done.
+
+        Raises:
+            What `resume` raises.
+
+        Crash:
+            The lease ends by itself, and whoever claims the run next goes on with it.
+        """
+        events = self._history(row)
+        workflow, patches = self._accepting(row, events)
+        max_attempts = self._settings.budget.max_attempts
+        if row.crashes >= max_attempts and row.status is not RunStatus.NEEDS_ATTENTION:
+            why = f"{row.crashes} attempts in a row crashed and recorded nothing"
+            return self._give_up(row, RunError("CrashLoop", why))
+        counted: dict[str, Any] = {"attempts": row.attempts + 1, "crashes": row.crashes + 1}
+        until: dict[str, Any] = {"due_at": 0.0, "lease_until": self.clock.now() + holder.lease_s}
+        held = row._replace(status=RunStatus.RUNNING, error=None, **counted, **until)
+        held = held._replace(token=row.token + 1, worker=holder.name, lease_s=holder.lease_s)
+        if not self.journal.replace(row, held):
+            return None
+        log.debug("%s drives run %s", holder.name, row.run_id, extra={"run_id": row.run_id})
+        events += self.journal.events(held, after=len(events))  # of a holder that was just replaced
+        with _heart_of(os.getpid(), holder.heartbeat_s).holding(self.journal, held, self.clock):
+            context = Context(self._settings, held, events, patches, holder)
+            try:
+                return self._attempt(workflow, held, context, events[0].payload["input"])
+            finally:
+                context.leave()
+
+    def _attempt(self, workflow: Workflow, row: RunRow, context: Context, value: Any) -> Run:
+        """Call the workflow function, and record what it came to."""
+        result, outcome = None, None
         try:
             result = workflow.fn(context, detached(value))
-        except (errors.StepFailedError, errors.RunFailed) as verdict:
-            context.check_end("the run to fail")
-            error = _run_error(verdict)
-            return json.dumps({"error": error._asdict()}), None, error
-        except BaseException:
-            context.check_stopped()  # an exception of the code's own doesn't hide a stop
+        except BaseException as raised:
+            outcome = raised
+        outcome = context.stopped or outcome  # what code makes of a stop doesn't count
+        try:
+            return self._conclude(row, context, value, result, outcome)
+        except errors.NonDeterminismError as divergence:
+            self._give_up(row, divergence)
             raise
-        context.check_end("the end of the workflow")
-        limit_bytes = self._settings.max_payload_bytes
-        text, result = round_trip(result, "run", context.run_id, "result", limit_bytes)
-        return f'{{"result":{text}}}', result, None
+        except (errors.StorageError, errors.LeaseLostError, errors.JournalCorruptError):
+            raise
+        except Exception as bug:
+            return self._give_up(row, bug)
 
-    def _needs_attention(self, row: RunRow, error: Exception) -> None:
-        stored = json.dumps(_run_error(error)._asdict())
-        stopped = row._replace(status=RunStatus.NEEDS_ATTENTION, error=stored)
-        self._settings.journal.replace(row, stopped)  # not if another driver took over meanwhile
+    def _conclude(
+        self, row: RunRow, context: Context, value: Any, result: Any, outcome: BaseException | None
+    ) -> Run:
+        """Record how an attempt ended; what is no ending of an attempt is raised again."""
+        error = None
+        if isinstance(outcome, Suspended | Released | Continued):
+            return self._let_go(row, context, outcome)
+        if outcome is None:
+            context.check_end("the end of the workflow")
+            limit_bytes = self._settings.max_payload_bytes
+            text, result = round_trip(result, "run", row.run_id, "result", limit_bytes)
+            status, text = RunStatus.COMPLETED, f'{{"result":{text}}}'
+        elif isinstance(outcome, _VERDICTS) and not context.pivoted:
+            cancelled = isinstance(outcome, errors.RunCancelledError)
+            if cancelled:
+                self._cancel_children(row)
+            context.unwind()
+            context.check_end("the run to fail")
+            error, result = _run_error(outcome), None
+            status = RunStatus.CANCELLED if cancelled else RunStatus.FAILED
+            text = json.dumps({"error": error._asdict()})
+        else:
+            raise outcome
+        entry = self._entry(EventKind(status), row.workflow, text)
+        changes = _freed(row, entry, status=status, due_at=None)
+        child_ended = self._entry(EventKind.CHILD_ENDED, row.run_id, text)
+        # A crash before this commit replays the whole run and comes here again.
+        tell = (row.parent, child_ended) if row.parent else None
+        self.journal.append(row, entry, tell=tell, **changes)
+        log.debug("run %s is %s", row.run_id, status, extra={"run_id": row.run_id})
+        return Run(*row[:4], status, value, result, error, None, context.attempt, context.spent)
+
+    def _let_go(self, row: RunRow, context: Context, why: Suspended | Released | Continued) -> Run:
+        """Give a run back: suspended, to another worker, or as its next generation."""
+        entry = self._entry(EventKind.CONTINUED, row.workflow, "{}")
+        freed = _freed(row, entry, status=RunStatus.PENDING, due_at=0.0, crashes=0)
+        if isinstance(why, Continued):
+            entry = (*entry[:2], f'{{"input":{why.text}}}', entry[3])
+            opening = self._next_generation(row, freed, context, why.text)
+            done = self.journal.append(row, entry, expected=context.read_to, opens=[opening])
+        elif isinstance(why, Suspended):
+            waits = {**freed, "status": RunStatus.SUSPENDED, "due_at": why.due_at}
+            done = self.journal.update(row, expected=context.read_to, **waits)
+        else:
+            done = self.journal.update(row, **freed)
+        if not done:  # something arrived in this very moment: the next attempt will see it
+            self.journal.update(row, **freed)
+        log.debug("run %s is let go", row.run_id, extra={"run_id": row.run_id})
+        return self.describe(row.run_id)
+
+    def _next_generation(
+        self, row: RunRow, freed: dict[str, Any], context: Context, text: str
+    ) -> Opening:
+        """What a run continues with: its new row, an admission, and the signals nobody has read."""
+        found = structure(self._workflows[row.workflow, row.version])
+        changed = {**freed, "generation": row.generation + 1, "structure": found.hash}
+        carried = {"spent": [context.spent, context.steps], "since": context.since}
+        admission = self._entry(EventKind.ADMITTED, row.workflow, _admission(found, text, carried))
+        return row._replace(**changed), [admission, *context.unread()]
+
+    def _give_up(self, row: RunRow, error: Exception | RunError) -> Run:
+        """Let a run wait for a person; not if somebody else has it meanwhile."""
+        told = error if isinstance(error, RunError) else _run_error(error)
+        log.error("run %s needs attention: %s", row.run_id, told, extra={"run_id": row.run_id})
+        stored = {"error": json.dumps(told._asdict()), "due_at": None}
+        entry = self._entry(EventKind.FAILED, row.workflow, "")
+        with suppress(errors.LeaseLostError):
+            attention = RunStatus.NEEDS_ATTENTION
+            self.journal.update(row, **_freed(row, entry, status=attention, **stored))
+        return self.describe(row.run_id)
+
+    # ---- admission and children -----------------------------------------------------------------
+
+    def _admit(
+        self, workflow: Workflow, input: Any, run_id: str, parent: str | None, *, reuse: bool
+    ) -> str:
+        check_name(run_id, "run id")
+        found = structure(self._registered(workflow.name, workflow.version, run_id))
+        text, value = round_trip(input, "run", run_id, "input", self._settings.max_payload_bytes)
+        over = self.journal.row(run_id) if reuse else None
+        over = over if over is not None and over.status in ENDED else None
+        generation = 1 if over is None else over.generation + 1
+        row = RunRow(run_id, generation, workflow.name, workflow.version, found.hash, _PENDING)
+        if structure(workflow) != found:
+            raise _changed(row, list(found.calls), list(structure(workflow).calls))
+        payload = _admission(found, text, {"parent": parent} if parent else {})
+        entry = self._entry(EventKind.ADMITTED, row.workflow, payload)
+        row = row._replace(parent=parent, token=over.token + 1 if over else 0, lease_until=entry[3])
+        if not self.journal.admit((row, [entry]), over):
+            self._refuse_conflict(row, value)
+        return run_id
+
+    def _refuse_conflict(self, requested: RunRow, value: Any) -> None:
+        """The second half of `start` for a taken id: only the same request may ask again."""
+        row = self._row(requested.run_id)
+        facts = {"recorded": "a run that was pruned", "requested": _asked(requested, value)}
+        if row.pruned_at is None:
+            facts["recorded"] = _asked(row, self._history(row)[0].payload["input"])
+        if facts["recorded"] != facts["requested"]:
+            shown = {name: f"{text:.120}" for name, text in facts.items()}
+            raise errors.RunIdConflictError(run_id=row.run_id, **shown)
+
+    def _begin_child(self, workflow: Workflow, value: Any, run_id: str, parent: str) -> str:
+        return self._admit(workflow, value, run_id, parent, reuse=False)
+
+    def _drive_child(self, row: RunRow) -> bool:
+        """Drive the child that a suspended run waits for; whether that brought it on."""
+        waits = [event for event in self._history(row) if event.kind is EventKind.CHILD]
+        child = self.journal.row(waits[-1].name) if waits else None
+        if child is None or child.lease_until > self.clock.now() or child.due_at is None:
+            return False
+        return self.resume(child.run_id).status in ENDED
+
+    def _cancel_children(self, row: RunRow) -> None:
+        for child in self.journal.rows():
+            if child.parent == row.run_id and child.status not in ENDED:
+                with suppress(errors.DurableError):  # past its point of no return: it goes on
+                    self.cancel(child.run_id)
+
+    # ---- reading --------------------------------------------------------------------------------
 
     def _registered(self, name: str, version: str, run_id: str) -> Workflow:
         found = self._workflows.get((name, version))
@@ -202,30 +475,72 @@ class Engine:
             raise errors.UnknownWorkflowError(registered=", ".join(known) or "none", **facts)
         return found
 
-    def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
-        """A run's row and history as of one moment, refused where they can't belong together."""
-        row = self._settings.journal.row(run_id)
+    def _accepting(self, row: RunRow, events: list[Event]) -> tuple[Workflow, dict[str, bool]]:
+        """The code that may go on with a run, and for each of its patches whether the run knows it.
+
+        Raises:
+            UnknownWorkflowError, StructureChangedError: there is none.
+        """
+        workflow = self._registered(row.workflow, row.version, row.run_id)
+        admitted = events[0].payload
+        known = admitted.get("patches", [])
+        found = structure(workflow, known)
+        if list(found.calls) != admitted["calls"]:
+            raise _changed(row, admitted["calls"], list(found.calls))
+        return workflow, {patch_id: patch_id in known for patch_id in (*found.patches, *known)}
+
+    def _row(self, run_id: str) -> RunRow:
+        row = self.journal.row(run_id)
         if row is None:
             raise errors.UnknownRunError(run_id=run_id, generation=1)
-        events = self._settings.journal.events(row)
-        if row != self._settings.journal.row(run_id):
-            return self._read(run_id)  # another driver went on in between
+        return row
+
+    def _history(self, row: RunRow) -> list[Event]:
+        if row.pruned_at is not None:
+            raise errors.UnknownRunError(run_id=row.run_id, generation=row.generation)
+        events = self.journal.events(row)
         if not events or events[0][1:3] != (EventKind.ADMITTED, row.workflow):
             raise errors.JournalCorruptError("the admission is missing", row.run_id, 1)
-        if (events[-1].kind in ENDED) != (row.status in ENDED):
-            why = f"its row says {row.status}, its last event is {events[-1].kind}"
+        return events
+
+    def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
+        """A run's row and history as of one moment, refused where they can't belong together."""
+        row = self._row(run_id)
+        events = self._history(row)
+        if row != self.journal.row(run_id):
+            return self._read(run_id)  # another driver went on in between
+        last = events[-1].kind
+        if (last in CLOSING) != (row.status in ENDED):
+            why = f"its row says {row.status}, its last event is {last}"
             raise errors.JournalCorruptError(why, row.run_id, len(events))
         return row, events
 
-    def _refuse_conflict(self, run_id: str, workflow: Workflow, value: Any) -> None:
-        """The second half of `start` for a taken id: only the same request may ask again."""
-        row, events = self._read(run_id)
-        known = events[0].payload["input"]
-        recorded = f"{row.workflow} with input {encode_sorted(known)}"
-        requested = f"{workflow.name} with input {encode_sorted(value)}"
-        if recorded != requested:
-            facts = {"recorded": f"{recorded:.120}", "requested": f"{requested:.120}"}
-            raise errors.RunIdConflictError(run_id=run_id, **facts)
+    def _entry(self, kind: EventKind, name: str, text: str) -> Entry:
+        return kind, name, text, self.clock.now()
+
+
+@cache
+def _heart_of(_pid: int, heartbeat_s: float) -> Heart:
+    """One for all that beats alike in a process; a thread doesn't survive a fork."""
+    return Heart(heartbeat_s)
+
+
+def _admission(found: Structure, text: str, more: dict[str, Any]) -> str:
+    """The payload that a generation begins with; `text` is its input."""
+    patches = {"patches": found.patches} if found.patches else {}
+    head = json.dumps({"calls": found.calls, **patches, **more})
+    return f'{head[:-1]}, "input":{text}}}'
+
+
+def _freed(row: RunRow, entry: Entry, **changes: Any) -> dict[str, Any]:
+    """The changes with which a holder lets go of a run."""
+    return {"token": row.token + 1, "worker": None, "lease_until": entry[3], **changes}
+
+
+def _asked(row: RunRow, value: Any) -> str:
+    """What a run was asked for, in one line."""
+    whose = f", a child of {row.parent}" if row.parent else ""
+    return f"{row.workflow}{whose} with input {encode_sorted(value)}"
 
 
 def _told(row: RunRow, events: list[Event]) -> Run:
@@ -234,9 +549,11 @@ def _told(row: RunRow, events: list[Event]) -> Run:
     last = payloads[-1] if row.status in ENDED else {}
     stored = last.get("error") or (decode(row.error) if row.error else None)
     error = RunError(**stored) if stored else None
-    cost = sum((payload.get("cost", 0.0) for payload in payloads), 0.0)
+    carried, _ = payloads[0].get("spent", (0.0, 0))
+    cost = sum((payload.get("cost", 0.0) for payload in payloads), carried)
+    waits = waiting_for(events) if row.status is RunStatus.SUSPENDED else None
     value, result = payloads[0]["input"], last.get("result")
-    return Run(*row[:4], row.status, value, result, error, row.attempts, cost)
+    return Run(*row[:4], row.status, value, result, error, waits, row.attempts, cost)
 
 
 def _changed(row: RunRow, recorded: list[str], requested: list[str]) -> errors.DurableError:
@@ -249,6 +566,6 @@ def _changed(row: RunRow, recorded: list[str], requested: list[str]) -> errors.D
 
 
 def _run_error(error: BaseException) -> RunError:
-    if isinstance(error, errors.StepFailedError):
+    if isinstance(error, errors.StepFailedError | errors.CompensationFailedError):
         return RunError(error.type, error.message, error.step)
     return RunError(type(error).__name__, errors.message_of(error))

@@ -92,8 +92,8 @@ class NonDeterminismError(DurableError):
 
     _sentence = (
         "run {run_id}, event {seq}: the journal has {recorded}, the code asked for {requested}. "
-        "Next: restore what the code did when the run started, then resume; "
-        "or give the changed code a new version and let this run finish on the old one."
+        "Next: restore what the code did when the run started, then resume; or keep the old path "
+        "for old runs with ctx.patched, or give the changed code a new version beside the old."
     )
 
 
@@ -116,7 +116,7 @@ class StructureChangedError(DurableError):
     _sentence = (
         "run {run_id}: workflow {workflow!r} version {version!r} changed since this run started. "
         "First difference, durable call {position}: recorded {before}, now {after}. Next: restore "
-        "the code, or register the changed code under a new version beside the old one."
+        "the code, keep the old path with ctx.patched, or register the new under another version."
     )
 
 
@@ -185,12 +185,63 @@ class StorageError(DurableError):
     _sentence = "{path}: {reason}. Next: mend the cause, open the journal again and resume."
 
 
-class ConcurrentAppendError(DurableError):
-    """Somebody else appended to this run while it was being driven. The loser wrote nothing.
+class LeaseLostError(DurableError):
+    """Another worker took the run over: the fencing token has changed, and nothing was written.
 
-    Facts: `run_id`, `seq` (the event that was there first).
+    What this worker did since its last commit will be done again by the one that holds the run.
+
+    Facts: `run_id`, `worker`, `token` (what this worker held), `holder`, `held` (who holds what).
     """
 
     _sentence = (
-        "run {run_id}, event {seq}: another driver was first. Next: resume when it has ended."
+        "run {run_id}: {worker} holds token {token}, the run is at token {held} of {holder}. "
+        "Next: nothing; the run goes on without this worker."
+    )
+
+
+class RunCancelledError(DurableError):
+    """Somebody asked for this run to be cancelled; raised at the next durable call.
+
+    Workflow code can't go on after it: every later durable call raises it again, the compensations
+    run, and the run ends as cancelled.
+
+    Facts: `run_id`, `seq`.
+    """
+
+    _sentence = "run {run_id}, event {seq}: cancelled on request"
+
+
+class BudgetExceededError(DurableError):
+    """The run has used up a budget. The verdict is journalled, and the run compensates and ends.
+
+    Facts: `run_id`, `seq`, `limit` (the name of the budget), `spent`, `allowed`.
+    """
+
+    _sentence = (
+        "run {run_id}, event {seq}: {limit} is {allowed:g}, this call would make it {spent:g}. "
+        "Next: start another run with a larger budget."
+    )
+
+
+class HistoryTooLongError(DurableError):
+    """The run's journal has as many events as the engine allows. The run needs attention.
+
+    Facts: `run_id`, `seq`, `limit`.
+    """
+
+    _sentence = (
+        "run {run_id}, event {seq}: the history may have {limit:,} events. Next: end generations "
+        "with ctx.continue_as_new in time; for this run raise max_events, then resume."
+    )
+
+
+class CompensationFailedError(DurableError):
+    """An undo failed. The run needs attention, and what else is to be undone waits.
+
+    Facts: `run_id`, `step` (the compensation), `seq`, `type`, `message`.
+    """
+
+    _sentence = (
+        "run {run_id}, event {seq}: compensation {step!r} failed: {type}: {message}. Next: mend "
+        "the cause, then engine.retry_compensation({run_id!r})."
     )

@@ -5,11 +5,12 @@ comes next (`replay`), where it is kept (`journal`), what its payload means (`co
 """
 
 import json
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 from zlib import crc32
 
-__all__ = ["Event", "EventKind", "Position", "Run", "RunError", "RunStatus"]
+__all__ = ["Event", "EventKind", "Orphan", "Position", "Run", "RunError", "RunStatus"]
 
 
 class EventKind(StrEnum):
@@ -21,25 +22,54 @@ class EventKind(StrEnum):
     NOW = "now"
     RANDOM = "random"
     UUID = "uuid"
+    TRY = "try"
+    """A try that failed, and when the next one is due."""
+    TIMER = "timer"
+    FIRED = "fired"
+    WAIT = "wait"
+    RECEIVED = "received"
+    TIMED_OUT = "timed_out"
+    CHILD = "child"
+    JOINED = "joined"
+    PATCH = "patch"
+    COMPENSATE = "compensate"
+    UNDO = "undo"
+    PIVOT = "pivot"
+    STOP = "stop"
+    """The run was cancelled, or its budget spent, at this call."""
+    SIGNAL = "signal"
+    CANCEL = "cancel"
+    CHILD_ENDED = "child_ended"
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
+    CONTINUED = "continued"
 
 
 class RunStatus(StrEnum):
     """How a run stands. The values are stored: they are never renamed."""
 
     PENDING = "pending"
-    """Admitted; no attempt has begun."""
+    """Ready for an attempt: admitted, continued, or released by its worker."""
     RUNNING = "running"
-    """An attempt has begun and has not ended the run; after a crash it still says so."""
+    """An attempt has begun and has not ended; after a crash it still says so."""
+    SUSPENDED = "suspended"
+    """Waiting for a time, a signal or a child, and holding nothing."""
     COMPLETED = "completed"
     FAILED = "failed"
+    CANCELLED = "cancelled"
     NEEDS_ATTENTION = "needs_attention"
-    """The code, not the run, is at fault: repair it, then resume."""
+    """The code, not the run, is at fault: repair it, then resume. Workers skip it."""
 
 
-ENDED: frozenset[str] = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
+ENDED: frozenset[str] = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 """Statuses that are final; the kind of the event that made one has the same name."""
+
+CLOSING: frozenset[str] = ENDED | {EventKind.CONTINUED}
+"""Kinds of event after which a generation's history is closed."""
+
+OUTSIDE: frozenset[str] = frozenset({EventKind.SIGNAL, EventKind.CANCEL, EventKind.CHILD_ENDED})
+"""Kinds that arrive from outside at any place of a history: no durable call asks for them."""
 
 
 class Position(StrEnum):
@@ -75,12 +105,20 @@ class Event(NamedTuple):
         return f"{self.kind} {self.name!r}" if self.name != self.kind else str(self.kind)
 
 
+Entry = tuple[EventKind, str, str, float]
+"""Kind, name, text and time of an event that has no sequence number yet; a journal gives it one."""
+
+
 class RunRow(NamedTuple):
     """How a run stands, as the journal keeps it beside the events.
 
-    `generation` counts from 1; `structure` is the hash that the run was admitted with; `attempts`
-    counts attempts begun, so that one that dies is counted too; `error` is why a run needs
-    attention.
+    `generation` counts from 1. `structure` is the hash that the run was admitted with. `parent` is
+    the run that waits for this one. `due_at` says from when on a worker may take the run (seconds;
+    0 is at once, None never). `attempts` counts attempts begun, `crashes` those of them since the
+    last one that ended by itself or recorded something. `error` is why a run needs attention.
+    `token` is the fencing token of whoever holds the run; `worker`, `lease_s` and `lease_until`
+    are the last holder, the length of its lease and when it ends or ended. `pruned_at` marks what
+    is left of a run after its history has been removed.
     """
 
     run_id: str
@@ -89,8 +127,16 @@ class RunRow(NamedTuple):
     version: str
     structure: str
     status: RunStatus
+    parent: str | None = None
+    due_at: float | None = 0.0
     attempts: int = 0
+    crashes: int = 0
     error: str | None = None
+    token: int = 0
+    worker: str | None = None
+    lease_s: float = 0.0
+    lease_until: float = 0.0
+    pruned_at: float | None = None
 
 
 def checksum(row: RunRow, event: Event) -> int:
@@ -112,7 +158,11 @@ class RunError(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run as `Engine.describe` and `Engine.resume` tell it; `cost` is its committed spend."""
+    """A run as `Engine.describe` and `Engine.resume` tell it.
+
+    `waiting_for` names what a suspended run waits for, e.g. "signal 'approval' until 60"; `cost` is
+    the run's committed spend, over all its generations.
+    """
 
     run_id: str
     generation: int
@@ -122,5 +172,39 @@ class Run(NamedTuple):
     input: Any
     result: Any
     error: RunError | None
+    waiting_for: str | None
     attempts: int
     cost: float
+
+
+class Orphan(NamedTuple):
+    """A run that no registered workflow version accepts, and why."""
+
+    run: Run
+    reason: str
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.run.run_id
+
+
+_WAITING = {
+    EventKind.WAIT: "signal",
+    EventKind.TIMER: "timer",
+    EventKind.CHILD: "child",
+    EventKind.TRY: "the next try of",
+}
+
+
+def waiting_for(events: Sequence[Event]) -> str | None:
+    """What the history of a suspended run says that it waits for."""
+    answered = set[str]()
+    for event in reversed(events):
+        if event.kind in _WAITING and event.name not in answered:
+            due_at = event.payload.get("due_at")
+            until = "" if due_at is None else f" until {due_at:.15g}"
+            return f"{_WAITING[event.kind]} {event.name!r}{until}"
+        if event.kind not in OUTSIDE:
+            answered.add(event.name)
+    return None

@@ -3,18 +3,28 @@
 Guarantees: a recorded value is handed out only to the call that it was recorded for, compared by
 kind, name and argument digest; at the first difference it raises, before anything has been
 executed or written. Pure: it reads a list of events and nothing else. Leaves to others: executing
-what isn't recorded.
+what isn't recorded, and what arrives from outside (signals, cancel requests).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from durable_mini.errors import NonDeterminismError
-from durable_mini.events import ENDED, Event, EventKind
+from durable_mini.errors import (
+    BudgetExceededError,
+    DurableError,
+    NonDeterminismError,
+    RunCancelledError,
+)
+from durable_mini.events import CLOSING, OUTSIDE, Event, EventKind
+
+_OUT_OF_ORDER = CLOSING | OUTSIDE | {EventKind.PATCH}
 
 
 class Cursor:
     """Walks a run's recorded events in step with its code.
+
+    Attributes: `tried` has, for each call whose tries all failed so far, how many they were and
+    when the next one is due.
 
     Args:
         run_id: whose events they are, for the error.
@@ -24,44 +34,106 @@ class Cursor:
 
     def __init__(self, run_id: str, events: Sequence[Event], *, compare_arguments: bool) -> None:
         self._run_id = run_id
-        self._events = [event for event in events if event.kind not in ENDED]
+        self._events = [event for event in events if event.kind not in _OUT_OF_ORDER]
+        self._decisions = {event.name: event for event in events if event.kind is EventKind.PATCH}
+        self._asked: set[str] = set()
         self._position = 1  # the admission belongs to the engine, not to the code
         self._compare_arguments = compare_arguments
+        self.tried: dict[str, tuple[int, float]] = {}
 
     @property
     def replaying(self) -> bool:
         """Whether the next durable call is answered from the journal."""
         return self._position < len(self._events)
 
-    def take(self, kind: EventKind, name: str, digest: str) -> tuple[int, Any] | None:
+    def take(self, kind: EventKind, name: str, digest: str | None = None) -> tuple[int, Any] | None:
         """Sequence number and payload recorded for this call, or None where it is to be executed.
 
         Raises:
             NonDeterminismError: the journal holds another call at this place.
+            RunCancelledError, BudgetExceededError: the run was stopped at this place.
         """
-        if self._position >= len(self._events):
-            return None
-        event = self._events[self._position]
+        while self._position < len(self._events):
+            found = self._match(self._events[self._position], kind, name, digest)
+            if found is not None:
+                return found
+        return None
+
+    def take_any(
+        self, calls: Mapping[str, tuple[EventKind, str]]
+    ) -> tuple[str, tuple[int, Any]] | None:
+        """What is recorded next for one of several calls side by side, in completion order.
+
+        Args:
+            calls: by name the kind and argument digest of every call that isn't answered yet.
+
+        Raises:
+            NonDeterminismError: the journal has something else than one of them.
+        """
+        while self._position < len(self._events):
+            event = self._events[self._position]
+            if event.kind is not EventKind.STOP and event.name not in calls:
+                raise self._diverged(event, str(event), f"one of {', '.join(map(repr, calls))}")
+            kind, digest = calls.get(event.name, (EventKind.STOP, None))
+            found = self._match(event, kind, event.name, digest)
+            if found is not None:
+                return event.name, found
+        return None
+
+    def _match(
+        self, event: Event, kind: EventKind, name: str, digest: str | None
+    ) -> tuple[int, Any] | None:
+        """Take one event: what is recorded, or None for a failed try, which is counted."""
         payload = event.payload
-        requested = event._replace(kind=kind, name=name)
-        if event != requested:
-            raise self._diverged(event, str(event), str(requested))
-        if self._compare_arguments and payload["args"] != digest:
-            both = (f"{event} with arguments of digest {it}" for it in (payload["args"], digest))
+        tried = event.kind is EventKind.TRY and payload["of"] == kind
+        if event.kind is EventKind.STOP:
+            self._position += 1
+            raise stop_error(self._run_id, event.seq, payload)
+        if event.name != name or not (tried or event.kind is kind):
+            raise self._diverged(event, str(event), str(event._replace(kind=kind, name=name)))
+        if self._compare_arguments and payload.get("args") != digest:
+            both = (f"{event} with arguments of digest {d}" for d in (payload.get("args"), digest))
             raise self._diverged(event, *both)
         self._position += 1
-        return event.seq, payload
+        if not tried:
+            return event.seq, payload
+        tries, _ = self.tried.get(name, (0, 0.0))
+        self.tried[name] = tries + 1, payload["due_at"] or 0.0
+        return None
+
+    def upcoming(self, kinds: Sequence[EventKind]) -> EventKind:
+        """Which of these kinds the journal has next; the first where it has none of them."""
+        event = self._events[self._position] if self.replaying else None
+        return event.kind if event is not None and event.kind in kinds else kinds[0]
+
+    def decision(self, patch_id: str) -> bool | None:
+        """What was recorded about a patch; None where nothing is. Asking marks it as asked for."""
+        event = self._decisions.get(patch_id)
+        if event is None:
+            return None
+        self._asked.add(patch_id)
+        return bool(event.payload["result"])
 
     def finish(self, ending: str) -> None:
         """Refuse an end of the workflow that leaves recorded calls unasked for.
 
         Raises:
-            NonDeterminismError: the journal holds more than the code asked for.
+            NonDeterminismError: the journal holds more than the code asked for, or the old path
+                that it recorded for a patch is gone.
         """
-        if self._position < len(self._events):
+        if self.replaying:
             event = self._events[self._position]
             raise self._diverged(event, str(event), ending)
+        for patch_id, event in self._decisions.items():
+            if patch_id not in self._asked and not event.payload["result"]:
+                raise self._diverged(event, f"{event} as not taken", f"{ending} without asking")
 
     def _diverged(self, event: Event, recorded: str, requested: str) -> NonDeterminismError:
         facts = {"run_id": self._run_id, "seq": event.seq}
         return NonDeterminismError(**facts, recorded=recorded, requested=requested)
+
+
+def stop_error(run_id: str, seq: int, payload: dict[str, Any]) -> DurableError:
+    """The error that a recorded stop stands for: a spent budget, or a cancellation."""
+    stopped = BudgetExceededError if "limit" in payload else RunCancelledError
+    return stopped(**{**payload, "run_id": run_id, "seq": seq})

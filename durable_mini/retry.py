@@ -4,9 +4,13 @@ Guarantees: the same policy gives the same delays. Leaves to others: waiting, an
     was tried.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from durable_mini.errors import PayloadError
+
+Fn = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

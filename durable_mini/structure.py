@@ -11,7 +11,7 @@ import ast
 import dis
 import inspect
 import linecache
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import update_wrapper
 from hashlib import sha256
 from types import CodeType, FunctionType, ModuleType
@@ -23,7 +23,19 @@ from durable_mini.errors import StructureUnreadableError
 __all__ = ["Structure", "Workflow", "structure", "workflow"]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_DURABLE = frozenset({"step", "effect", "now", "random", "uuid"})
+_NAMED = frozenset({"step", "effect", "wait_signal", "compensate"})
+_UNNAMED = [
+    "now",
+    "random",
+    "uuid",
+    "sleep",
+    "gather",
+    "child",
+    "patched",
+    "continue_as_new",
+    "point_of_no_return",
+]
+_DURABLE = _NAMED.union(_UNNAMED)
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "PUSH_EXC")  # so begin instructions that branch
 _READ_ONLY = frozenset({"run_id", "generation", "attempt", "replaying"})
 
@@ -37,10 +49,15 @@ _WORDS = {"orelse": "else", "handlers": "except", "finalbody": "finally"}
 
 
 class Structure(NamedTuple):
-    """The durable calls of a workflow, readable and in order, and their hash (hexadecimal)."""
+    """The durable calls of a workflow, readable and in order; their hash (hexadecimal); its patches.
+
+    Of `if ctx.patched("id")` it has the calls of the path that is taken, and no `if`: once a patch
+    is taken for good and removed from the code, the structure stays what it was.
+    """
 
     hash: str
     calls: tuple[str, ...]
+    patches: tuple[str, ...] = ()
 
 
 class Workflow:
@@ -48,7 +65,7 @@ class Workflow:
 
     def __init__(self, fn: FunctionType, name: str, version: str) -> None:
         self.fn, self.name, self.version = fn, name, version
-        self._structure: Structure | None = None
+        self._structures: dict[frozenset[str] | None, Structure] = {}
         update_wrapper(self, fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -83,19 +100,27 @@ def workflow(*, version: str = "1", name: str | None = None) -> Callable[[Any], 
     return decorate
 
 
-def structure(workflow: Workflow) -> Structure:
+def structure(workflow: Workflow, patches: Iterable[str] | None = None) -> Structure:
     """The durable calls of a workflow as its source shows them, and their hash.
 
     Read once for each loaded function: what counts is the code that runs, not a file edited since.
 
+    Args:
+        workflow: made by `@workflow`.
+        patches: the patches that a run knows: its structure is that of the code with these taken,
+            and no other. All of them by default, as in a run that starts now.
+
     Raises:
         StructureUnreadableError: there is no source, it can't be told which function it is, or it
-            was edited since it was loaded.
+            was edited since it was loaded; or a patch isn't the whole test of an `if`.
     """
-    if workflow._structure is None:
-        calls = tuple(_Reader(workflow.name, workflow.fn, 0).lines())
-        workflow._structure = Structure(structure_hash(calls), calls)
-    return workflow._structure
+    known = None if patches is None else frozenset(patches)
+    if known not in workflow._structures:
+        reader = _Reader(workflow.name, workflow.fn, 0, (), known, [])
+        calls = tuple(reader.lines())
+        found = tuple(dict.fromkeys(reader.patches))
+        workflow._structures[known] = Structure(structure_hash(calls), calls, found)
+    return workflow._structures[known]
 
 
 def structure_hash(calls: tuple[str, ...] | list[str]) -> str:
@@ -111,11 +136,20 @@ class _Reader:
         fn: the function, a plain one.
         parameter: which of its parameters is the context (place or name).
         outer: the functions that led here, so that a recursive helper ends.
+        taken: the patches whose new path is read; None for all.
+        patches: where the ids of patches are collected.
     """
 
     def __init__(
-        self, workflow: str, fn: FunctionType, parameter: int | str, outer: Sequence[CodeType] = ()
+        self,
+        workflow: str,
+        fn: FunctionType,
+        parameter: int | str,
+        outer: Sequence[CodeType],
+        taken: frozenset[str] | None,
+        patches: list[str],
     ) -> None:
+        self._taken, self.patches = taken, patches
         self._workflow, self._fn, self._outer = workflow, fn, [*outer, fn.__code__]
         self._node = self._definition_of(fn)
         args = self._node.args
@@ -162,6 +196,10 @@ class _Reader:
     def _read(self, node: ast.AST) -> list[str]:
         if isinstance(node, ast.Call):
             return self._call(node)
+        if isinstance(node, ast.If) and (patch_id := self._patch_in(node.test)):
+            self.patches.append(patch_id)
+            new, old = self._read_all(node.body), self._read_all(node.orelse)
+            return new if self._taken is None or patch_id in self._taken else old
         if self._is_context(node):
             return [f"the context is used as {ast.unparse(node)!r}, where it can't be followed"]
         if isinstance(node, ast.Attribute) and self._is_context(node.value):
@@ -188,6 +226,9 @@ class _Reader:
     def _call(self, node: ast.Call) -> list[str]:
         """A call: on the context, with the context handed to it, or neither."""
         durable = isinstance(node.func, ast.Attribute) and self._is_context(node.func.value)
+        if durable and getattr(node.func, "attr", "") == "patched":
+            why = f"{ast.unparse(node)} (line {node.lineno}) isn't the whole test of an if"
+            raise self._unreadable(why, "write if ctx.patched('id'): … else: …, with the id in it")
         lines = [] if durable else self._read(node.func)
         handed: list[int | str] = []
         starred = any(isinstance(argument, ast.Starred) for argument in node.args)  # which place?
@@ -211,7 +252,15 @@ class _Reader:
             return [f"the context is handed to {ast.unparse(func)}, which can't be read"]
         if found.__code__ in self._outer:
             return [f"{found.__name__} again"]
-        return _Reader(self._workflow, found, place, self._outer).lines()
+        options = self._outer, self._taken, self.patches
+        return _Reader(self._workflow, found, place, *options).lines()
+
+    def _patch_in(self, test: ast.expr) -> str | None:
+        """The id where an `if` asks for a patch and for nothing else."""
+        match test:
+            case ast.Call(ast.Attribute(owner, "patched"), [ast.Constant(str(patch_id))], []):
+                return patch_id if self._is_context(owner) else None
+        return None
 
     def _resolve(self, func: ast.expr) -> Any:
         """What a name, or an attribute of a module, stands for when the function is called."""
@@ -234,10 +283,20 @@ class _Reader:
 
 
 def _call_line(method: str, args: list[ast.expr]) -> str:
-    first = args[0] if args else ast.Constant(None)
-    if not isinstance(first, ast.Constant):
-        return f"{method} with a computed name"
-    return f"{method} {first.value!r}" if isinstance(first.value, str) else method
+    match method, args:
+        case _, [ast.Constant(str(name)), *_] if method in _NAMED:
+            return f"{method} {name!r}"
+        case "gather", [ast.Dict(keys, values), *_]:
+            branches = (_branch(*both) for both in zip(keys, values, strict=True))
+            return f"gather {', '.join(branches)}"
+        case "child", [of, *_]:
+            return f"child {ast.unparse(of)}"
+    return f"{method} with a computed name" if method in _NAMED and args else method
+
+
+def _branch(key: ast.expr | None, call: ast.expr) -> str:
+    kind = ast.unparse(call.func).lower() if isinstance(call, ast.Call) else "step"
+    return f"{kind} {ast.unparse(key) if key else 'more'}"
 
 
 def _is_at(node: _Function, code: CodeType) -> bool:

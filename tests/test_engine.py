@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from durable_mini import (
-    ConcurrentAppendError,
     Context,
     DurableCallError,
     Engine,
@@ -855,7 +854,7 @@ def test_of_two_drivers_the_loser_writes_nothing_and_the_run_completes(
     one, other = Engine(journal, [order]), Engine(journal, [order])
     one.start(order, "tea", run_id="r-1")
     drive_meanwhile(journal, "append", lambda: other.resume("r-1"))
-    with pytest.raises(ConcurrentAppendError, match="run r-1, event 2"):
+    with pytest.raises(LeaseLostError, match="run r-1, event 2"):
         one.resume("r-1")
     assert other.describe("r-1").result == RESULT
     assert [event.seq for event in other.history("r-1")] == [1, 2, 3, 4]
@@ -873,7 +872,7 @@ def test_a_run_that_another_driver_ends_meanwhile_stays_ended(
     drive_meanwhile(journal, operation, lambda: other.resume("r-1"))
     try:
         told = one.resume("r-1")
-    except ConcurrentAppendError:
+    except LeaseLostError:
         told = one.describe("r-1")
     assert (told.status, told.result, told.attempts) == (RunStatus.COMPLETED, RESULT, 1)
     assert one.describe("r-1") == told

@@ -14,12 +14,12 @@ from support import RUN_ID, crash, resume, run_live, scripted
 
 import durable_mini
 from durable_mini import (
-    ConcurrentAppendError,
     DurableCallError,
     DurableError,
     Engine,
     InvalidNameError,
     JournalCorruptError,
+    LeaseLostError,
     MemoryJournal,
     NonDeterminismError,
     NotAJournalError,
@@ -209,7 +209,7 @@ ERRORS = [
     (another_programs_file, NotAJournalError, {"path": ..., "reason": ...}, ["other.db"]),
     (flipped_event, JournalCorruptError, {"run_id": RUN_ID, "seq": 2, "reason": ...}, ["event 2"]),
     (missing_folder, StorageError, {"path": ..., "reason": ...}, ["journal.db"]),
-    (two_drivers, ConcurrentAppendError, {"run_id": RUN_ID, "seq": 2}, ["event 2"]),
+    (two_drivers, LeaseLostError, {"run_id": RUN_ID, "seq": 2}, ["event 2"]),
 ]
 VERDICTS = (StepFailedError, RunFailed)
 

@@ -1,77 +1,255 @@
-"""Where runs are kept. Every journal has these few operations, and each of them is atomic.
+"""Where runs are kept, and the few atomic operations that every journal has.
 
 Guarantees: when an operation returns, what it wrote survives whatever the journal promises to
 survive; when the process dies before that, either all of it is there or nothing. Sequence numbers
-are dense. Leaves to others: what the events mean.
+are given out here, inside the transaction, so that they are dense. A write in a worker's name is
+refused in the same transaction if the run's fencing token is no longer that worker's. Leaves to
+others: what the events mean; and to each store how it keeps them (the methods with an underscore).
 """
 
-from collections.abc import Iterator
-from typing import Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Self
 
-from durable_mini.errors import JournalCorruptError
-from durable_mini.events import Event, EventKind, RunRow, RunStatus, checksum
+from durable_mini.errors import JournalCorruptError, LeaseLostError, UnknownRunError
+from durable_mini.events import ENDED, Entry, Event, EventKind, RunRow, RunStatus, checksum
 
 _KINDS: dict[str, EventKind] = {kind.value: kind for kind in EventKind}
 
+Opening = tuple[RunRow, Sequence[Entry]]  # a run, or its next generation, with its first events
+Tell = tuple[str, Entry]  # an event for another run: its id, and what it is told
 
-class Journal(Protocol):
+
+class Journal(ABC):
     """The operations that the engine needs of a store. A context manager: leaving it closes it."""
 
-    def admit(self, row: RunRow, event: Event) -> bool:
-        """Store a new run and its first event together.
+    def admit(self, opening: Opening, over: RunRow | None = None) -> bool:
+        """Store a new run and its first events together.
+
+        Args:
+            opening: the run's row and its events.
+            over: what stands under this id and is replaced by a new generation; None for a new id.
 
         Returns:
-            Whether it was stored; False means that the id is taken, and nothing was written.
+            Whether it was stored; False means that something else stands there: nothing was
+            written.
         Crash:
             Before the commit there is no run; after it the run waits to be resumed.
         """
+        with self._writing():
+            if self.row(opening[0].run_id) != over:
+                return False
+            self._open(opening)
+            return True
 
-    def append(self, row: RunRow, event: Event, status: RunStatus | None = None) -> None:
-        """Store the next event of a run and, where given, the run's new status, together.
+    def append(
+        self,
+        row: RunRow,
+        entry: Entry,
+        *,
+        expected: int | None = None,
+        opens: Iterable[Opening] = (),
+        tell: Tell | None = None,
+        **changes: Any,
+    ) -> int:
+        """Store the next event of a run that a worker holds, and what belongs to it, together.
 
-        Of the row only run id and generation are looked at: the rest of it may be of yesterday.
+        A lease that has run out and that nobody has challenged is extended: refusing by the clock
+        alone would repeat every effect in flight when a clock jumps forward.
 
+        Args:
+            row: the run as the worker claimed it; its token is what counts.
+            entry: what to store.
+            expected: the last event that the worker knows of; a later one refuses the append.
+            opens: runs or generations that begin in the same moment.
+            tell: an event for another run.
+            changes: fields of the run's row that change with it.
+
+        Returns:
+            The event's sequence number, or 0 where `expected` wasn't the last one.
         Raises:
-            ConcurrentAppendError: there is an event with this sequence number already.
+            LeaseLostError: another worker has taken the run over.
             StorageError: the write failed; nothing is known to be stored.
         Crash:
             Before the commit the event isn't there, and the step that it records will run again.
         """
+        with self._writing():
+            lease_until, last = self._held(row)
+            if expected is not None and expected != last:
+                return 0
+            self._insert(row, Event(last + 1, *entry))
+            if lease_until < entry[3] and "lease_until" not in changes:
+                changes["lease_until"] = entry[3] + row.lease_s
+            if changes:
+                self._change(row.run_id, changes)
+            for opening in opens:
+                self._open(opening)
+            if tell is not None:
+                self._tell(*tell)
+            return last + 1
 
-    def replace(self, row: RunRow, changed: RunRow) -> bool:
-        """Change status, attempts and error of a run that still stands as `row` says.
+    def update(self, row: RunRow, *, expected: int | None = None, **changes: Any) -> bool:
+        """Change the row of a run that a worker holds, with no event.
 
         Returns:
-            Whether it was changed; False means that another driver was first, and nothing was
-            written: a run that has ended is never reopened.
+            Whether it was changed: not if there is a later event than `expected`.
+        Raises:
+            LeaseLostError: another worker has taken the run over.
+        """
+        with self._writing():
+            _, last = self._held(row)
+            if expected is not None and expected != last:
+                return False
+            self._change(row.run_id, changes)
+            return True
+
+    def peek(self, row: RunRow) -> int:
+        """The sequence number of the last event of a run that a worker holds.
+
+        Raises:
+            LeaseLostError: another worker has taken the run over.
+        """
+        return self._held(row)[1]
+
+    def replace(self, row: RunRow, changed: RunRow) -> bool:
+        """Change a run that still stands exactly as `row` says; for claims, which no token fences.
+
+        Returns:
+            Whether it was changed; False means that somebody else was first: nothing was written.
         Crash:
             An attempt that began stays counted, so that a run that kills its worker is noticed.
         """
+        with self._writing():
+            stands = self.row(row.run_id) == row
+            if stands:
+                self._put(changed)
+            return stands
 
+    def request(self, run_id: str, entry: Entry, admits: Callable[[RunRow], bool]) -> bool:
+        """Store an event that comes from outside, and make a suspended run due.
+
+        Args:
+            run_id: whose event it is.
+            entry: what to store.
+            admits: decides inside the transaction, from the row as it stands.
+
+        Returns:
+            Whether it was stored.
+        Raises:
+            UnknownRunError: there is no such run any more.
+        """
+        with self._writing():
+            row = self.row(run_id)
+            if row is None or row.pruned_at is not None:
+                raise UnknownRunError(run_id=run_id, generation=1)
+            return admits(row) and self._tell(run_id, entry)
+
+    def prune(self, row: RunRow, pruned_at: float) -> bool:
+        """Remove the events of a run that still stands as `row` says, and leave a tombstone.
+
+        Crash:
+            Before the commit everything is there; after it the id is known and nothing else.
+        """
+        with self._writing():
+            stands = self.row(row.run_id) == row
+            if stands:
+                self._delete(row)
+                self._put(row._replace(pruned_at=pruned_at, due_at=None))
+            return stands
+
+    def _open(self, opening: Opening) -> None:
+        row, entries = opening
+        self._put(row)
+        for seq, entry in enumerate(entries, start=1):
+            self._insert(row, Event(seq, *entry))
+
+    def _change(self, run_id: str, changes: dict[str, Any]) -> None:
+        row = self.row(run_id)
+        self._put(row._replace(**changes)) if row else None
+
+    def _tell(self, run_id: str, entry: Entry) -> bool:
+        row = self.row(run_id)
+        if row is None or row.status in ENDED:
+            return False
+        _, last = self._held(row)
+        self._insert(row, Event(last + 1, *entry))
+        if row.status is RunStatus.SUSPENDED:
+            self._put(row._replace(due_at=0.0))
+        return True
+
+    def _held(self, row: RunRow) -> tuple[float, int]:
+        """When the lease ends, and the last sequence number, if the token is still the worker's."""
+        token, lease_until, last = self._stand(row)
+        if token != row.token:
+            now = self.row(row.run_id) or row
+            facts = {"worker": row.worker, "token": row.token, "holder": now.worker, "held": token}
+            raise LeaseLostError(run_id=row.run_id, **facts)
+        return lease_until, last
+
+    @abstractmethod
     def row(self, run_id: str) -> RunRow | None:
-        """How a run stands, or None."""
+        """How a run stands, or None; what is left of a pruned one too."""
 
+    @abstractmethod
     def rows(self) -> Iterator[RunRow]:
         """All runs, in the order in which they were admitted."""
 
-    def events(self, row: RunRow) -> list[Event]:
-        """The history of a run's generation, in order and checked.
+    @abstractmethod
+    def due(self, now: float, limit: int) -> list[RunRow]:
+        """At most `limit` runs that are due, those first that have waited longest for a worker.
+
+        What is leased comes with them: the caller looks at `lease_until`.
+        """
+
+    @abstractmethod
+    def events(self, row: RunRow, after: int = 0) -> list[Event]:
+        """The history of a run's generation from after a sequence number on, in order and checked.
 
         Raises:
             JournalCorruptError: a checksum, a sequence number or a kind is wrong, naming the first.
         """
 
+    @abstractmethod
+    def marks(self, run_id: str) -> list[tuple[int, Event]]:
+        """The signals, cancel requests and pivots of all generations, each with its generation."""
+
     def integrity(self) -> list[str]:
         """What the storage itself finds wrong, beyond single events; empty when all is well."""
+        return []
 
+    @abstractmethod
     def close(self) -> None:
         """Give the store back. Closing twice is harmless."""
+
+    @abstractmethod
+    def _writing(self) -> AbstractContextManager[Any]:
+        """One transaction: alone, and whole or not at all."""
+
+    @abstractmethod
+    def _stand(self, row: RunRow) -> tuple[int, float, int]:
+        """A run's token, the end of its lease, and the last sequence number of a generation."""
+
+    @abstractmethod
+    def _put(self, row: RunRow) -> None:
+        """Store a run's row, new or changed."""
+
+    @abstractmethod
+    def _insert(self, row: RunRow, event: Event) -> None:
+        """Store an event."""
+
+    @abstractmethod
+    def _delete(self, row: RunRow) -> None:
+        """Remove the events of all generations of a run."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+MARKS = (EventKind.SIGNAL, EventKind.CANCEL, EventKind.PIVOT)
 
 
 def checked(row: RunRow, expected_seq: int, event: Event, check: int) -> Event:

@@ -5,11 +5,13 @@ loses the engine and the context, and this object plays the disk.
 """
 
 from collections.abc import Iterator
-from threading import Lock
+from contextlib import AbstractContextManager
+from threading import RLock
+from typing import Any
 
-from durable_mini.errors import ConcurrentAppendError
-from durable_mini.events import Event, RunRow, RunStatus, checksum
-from durable_mini.journal import Journal, checked
+from durable_mini.errors import UnknownRunError
+from durable_mini.events import Event, RunRow, checksum
+from durable_mini.journal import MARKS, Journal, checked
 
 
 class MemoryJournal(Journal):
@@ -18,51 +20,63 @@ class MemoryJournal(Journal):
     def __init__(self) -> None:
         self._rows: dict[str, RunRow] = {}
         self._events: dict[tuple[str, int], list[tuple[Event, int]]] = {}
-        self._lock = Lock()
-
-    def admit(self, row: RunRow, event: Event) -> bool:
-        """See `Journal.admit`."""
-        with self._lock:
-            if row.run_id in self._rows:
-                return False
-            self._events[row.run_id, row.generation] = [(event, checksum(row, event))]
-            self._rows[row.run_id] = row
-            return True
-
-    def append(self, row: RunRow, event: Event, status: RunStatus | None = None) -> None:
-        """See `Journal.append`."""
-        with self._lock:
-            log = self._events[row.run_id, row.generation]
-            if event.seq != len(log) + 1:
-                raise ConcurrentAppendError(run_id=row.run_id, seq=event.seq)
-            log.append((event, checksum(row, event)))
-            if status is not None:
-                self._rows[row.run_id] = self._rows[row.run_id]._replace(status=status, error=None)
-
-    def replace(self, row: RunRow, changed: RunRow) -> bool:
-        """See `Journal.replace`."""
-        with self._lock:
-            stands = self._rows[row.run_id] == row
-            if stands:
-                self._rows[row.run_id] = changed
-            return stands
+        self._lock = RLock()
 
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
-        return self._rows.get(run_id)
+        with self._alone():
+            return self._rows.get(run_id)
 
     def rows(self) -> Iterator[RunRow]:
         """See `Journal.rows`."""
-        return iter(list(self._rows.values()))
+        with self._alone():
+            return iter(list(self._rows.values()))
 
-    def events(self, row: RunRow) -> list[Event]:
+    def due(self, now: float, limit: int) -> list[RunRow]:
+        """See `Journal.due`."""
+        with self._alone():
+            due = [row for row in self._rows.values() if _is_due(row, now)]
+        return sorted(due, key=lambda row: row.lease_until)[:limit]
+
+    def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """See `Journal.events`."""
-        log = self._events.get((row.run_id, row.generation), [])
-        return [checked(row, seq, *entry) for seq, entry in enumerate(log, start=1)]
+        with self._alone():
+            log = self._events.get((row.run_id, row.generation), [])[after:]
+        return [checked(row, seq, *entry) for seq, entry in enumerate(log, start=after + 1)]
 
-    def integrity(self) -> list[str]:
-        """See `Journal.integrity`."""
-        return []
+    def marks(self, run_id: str) -> list[tuple[int, Event]]:
+        """See `Journal.marks`."""
+        with self._alone():
+            logs = [(key[1], log[:]) for key, log in self._events.items() if key[0] == run_id]
+        return [(of, event) for of, log in logs for event, _ in log if event.kind in MARKS]
 
     def close(self) -> None:
         """See `Journal.close`: the runs stay, as a disk would keep them."""
+
+    def _alone(self) -> AbstractContextManager[Any]:
+        return self._lock
+
+    def _writing(self) -> AbstractContextManager[Any]:
+        return self._alone()  # what can be refused is refused before anything is changed
+
+    def _stand(self, row: RunRow) -> tuple[int, float, int]:
+        stands = self.row(row.run_id)
+        if stands is None:
+            raise UnknownRunError(run_id=row.run_id, generation=row.generation)
+        log = self._events.get((row.run_id, row.generation), ())
+        return stands.token, stands.lease_until, len(log)
+
+    def _put(self, row: RunRow) -> None:
+        self._rows[row.run_id] = row
+
+    def _insert(self, row: RunRow, event: Event) -> None:
+        log = self._events.setdefault((row.run_id, row.generation), [])
+        log.append((event, checksum(row, event)))
+
+    def _delete(self, row: RunRow) -> None:
+        for generation in range(1, row.generation + 1):
+            self._events.pop((row.run_id, generation), None)
+
+
+def _is_due(row: RunRow, now: float) -> bool:
+    return row.due_at is not None and row.due_at <= now

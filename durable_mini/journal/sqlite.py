@@ -18,16 +18,26 @@ from threading import RLock
 from typing import Any
 
 from durable_mini import errors
-from durable_mini.events import Event, RunRow, RunStatus, checksum
+from durable_mini.events import Event, EventKind, RunRow, RunStatus, checksum
 from durable_mini.journal import Journal, checked
 
 APPLICATION_ID = int.from_bytes(b"dMin")
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_LIMIT_S = 30.0
 
+_COLUMNS = ", ".join(RunRow._fields)
+_PUT_RUN = (  # an update keeps the rowid, which is the order of admission
+    f"INSERT INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(RunRow._fields))})"
+    " ON CONFLICT (run_id) DO UPDATE SET "
+    + ", ".join(f"{column} = excluded.{column}" for column in RunRow._fields[1:])
+)
 _INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_RUN = "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT_RUN = f"SELECT {', '.join(RunRow._fields)} FROM runs"  # noqa: S608 - our own field names
+_SELECT_RUN = f"SELECT {_COLUMNS} FROM runs"  # noqa: S608 - our own field names
+_SELECT_EVENTS = "SELECT seq, kind, name, payload, recorded_at, checksum FROM events"
+_SELECT_STAND = (
+    "SELECT token, lease_until, (SELECT max(seq) FROM events WHERE run_id = ?1 AND generation = ?2)"
+    " FROM runs WHERE run_id = ?1"
+)
 _STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
 
@@ -85,33 +95,6 @@ class SQLiteJournal(Journal):
     def _schema_version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
-    def admit(self, row: RunRow, event: Event) -> bool:
-        """See `Journal.admit`."""
-        with self._writing():
-            stored = self._db.execute(_INSERT_RUN, row).rowcount == 1
-            if stored:
-                self._insert_event(row, event)
-        return stored
-
-    def append(self, row: RunRow, event: Event, status: RunStatus | None = None) -> None:
-        """See `Journal.append`."""
-        with self._writing():
-            self._insert_event(row, event)
-            if status is not None:
-                change = "UPDATE runs SET status = ?, error = NULL WHERE run_id = ?"
-                self._db.execute(change, (status, row.run_id))
-
-    def replace(self, row: RunRow, changed: RunRow) -> bool:
-        """See `Journal.replace`."""
-        change = (
-            "UPDATE runs SET status = ?, attempts = ?, error = ?"
-            " WHERE run_id = ? AND status = ? AND attempts = ? AND error IS ?"
-        )
-        values = (changed.status, changed.attempts, changed.error)
-        stands = (row.run_id, row.status, row.attempts, row.error)
-        with self._writing():
-            return self._db.execute(change, (*values, *stands)).rowcount == 1
-
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
         found = self._read(f"{_SELECT_RUN} WHERE run_id = ?", run_id)
@@ -121,14 +104,25 @@ class SQLiteJournal(Journal):
         """See `Journal.rows`."""
         return map(_row_from, self._read(f"{_SELECT_RUN} ORDER BY rowid"))
 
-    def events(self, row: RunRow) -> list[Event]:
+    def due(self, now: float, limit: int) -> list[RunRow]:
+        """See `Journal.due`."""
+        query = f"{_SELECT_RUN} WHERE due_at <= ? ORDER BY lease_until, rowid LIMIT ?"
+        return [_row_from(values) for values in self._read(query, now, limit)]
+
+    def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """See `Journal.events`."""
+        query = f"{_SELECT_EVENTS} WHERE run_id = ? AND generation = ? AND seq > ? ORDER BY seq"
+        found = self._read(query, row.run_id, row.generation, after)
+        return [checked(row, seq, Event(*e), c) for seq, (*e, c) in enumerate(found, after + 1)]
+
+    def marks(self, run_id: str) -> list[tuple[int, Event]]:
+        """See `Journal.marks`."""
         query = (
-            "SELECT seq, kind, name, payload, recorded_at, checksum FROM events"
-            " WHERE run_id = ? AND generation = ? ORDER BY seq"
+            "SELECT generation, seq, kind, name, payload, recorded_at FROM events"
+            " WHERE run_id = ? AND kind IN ('signal', 'cancel', 'pivot') ORDER BY generation, seq"
         )
-        found = self._read(query, row.run_id, row.generation)
-        return [checked(row, seq, Event(*e), c) for seq, (*e, c) in enumerate(found, start=1)]
+        found = self._read(query, run_id)
+        return [(of, Event(seq, EventKind(kind), *rest)) for of, seq, kind, *rest in found]
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`: SQLite's own check, and events that belong to no run."""
@@ -141,14 +135,22 @@ class SQLiteJournal(Journal):
         if os.getpid() == self._pid:
             self._db.close()
 
-    def _insert_event(self, row: RunRow, event: Event) -> None:
+    def _stand(self, row: RunRow) -> tuple[int, float, int]:
+        found = self._read(_SELECT_STAND, row.run_id, row.generation)
+        if not found:
+            raise errors.UnknownRunError(run_id=row.run_id, generation=row.generation)
+        token, lease_until, last = found[0]
+        return token, lease_until, last or 0
+
+    def _put(self, row: RunRow) -> None:
+        self._db.execute(_PUT_RUN, row)
+
+    def _insert(self, row: RunRow, event: Event) -> None:
         values = (row.run_id, row.generation, *event, checksum(row, event))
-        try:
-            self._db.execute(_INSERT_EVENT, values)
-        except sqlite3.IntegrityError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
-                raise
-            raise errors.ConcurrentAppendError(run_id=row.run_id, seq=event.seq) from None
+        self._db.execute(_INSERT_EVENT, values)
+
+    def _delete(self, row: RunRow) -> None:
+        self._db.execute("DELETE FROM events WHERE run_id = ?", (row.run_id,))
 
     def _read(self, sql: str, *parameters: Any) -> list[Any]:
         with self._translated():
