@@ -11,17 +11,8 @@ workflow code is replayed against it and goes on at the first unfinished step.
 'Ada'
 """
 
-import logging
-
 from durable_mini.clock import FakeClock as FakeClock, SystemClock as SystemClock
-from durable_mini.context import (
-    TIMED_OUT as TIMED_OUT,
-    Context as Context,
-    Effect as Effect,
-    Step as Step,
-    in_threads as in_threads,
-    in_turn as in_turn,
-)
+from durable_mini.context import *  # noqa: F403 - what its __all__ names
 from durable_mini.engine import Engine as Engine
 from durable_mini.errors import *  # noqa: F403 - every error is public
 from durable_mini.events import *  # noqa: F403 - what its __all__ names
@@ -31,5 +22,3 @@ from durable_mini.limits import Budget as Budget
 from durable_mini.retry import RetryPolicy as RetryPolicy
 from durable_mini.structure import *  # noqa: F403 - what its __all__ names
 from durable_mini.worker import Worker as Worker
-
-logging.getLogger("durable_mini").addHandler(logging.NullHandler())  # silent until asked

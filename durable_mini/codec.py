@@ -9,9 +9,8 @@ for opaque objects. Leaves to others: which value is whose.
 
 import copy
 import dataclasses
-import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -54,11 +53,10 @@ def round_trip(value: Any, kind: str, name: str, root: str, limit_bytes: int) ->
         back, _ = _decode_first(text)
         # Only an object can lose something on the way: two keys that turn into the same string.
         kept = "{" not in text or _encode(back) == text
-        complaint = "" if kept else "doesn't read back as it was"
-    except (TypeError, ValueError, RecursionError) as error:
-        complaint = str(error)
-    if complaint:
-        path, reason = _fault(value, root, complaint)
+    except (TypeError, ValueError, RecursionError):
+        kept = False
+    if not kept:
+        path, reason = _fault(value, root)
         raise PayloadError(kind=kind, name=name, path=path, reason=reason)
     if len(text) > limit_bytes:
         reason = f"takes {len(text):,} bytes, the limit is {limit_bytes:,}"
@@ -67,38 +65,35 @@ def round_trip(value: Any, kind: str, name: str, root: str, limit_bytes: int) ->
     return text, back
 
 
-def _fault(value: Any, root: str, complaint: str) -> tuple[str, str]:
-    """The place of an encoder's complaint; this slow walk is paid on failure only."""
-    if inspect.iscoroutine(value):
+def _fault(value: Any, root: str) -> tuple[str, str]:
+    """Where a value can't be kept, and why; this slow walk is paid on failure only."""
+    if isinstance(value, Coroutine):
         value.close()  # otherwise Python warns later, somewhere else, that it was never awaited
         return root, "is a coroutine: an async function can't be a step"
     try:
-        return next(_faults(value, root), (root, complaint))
-    except (RecursionError, ValueError):  # the walk met what stopped the encoder
-        return root, "is nested too deeply, contains itself, or has too long a number as a key"
+        return next(_faults(value, root))
+    except (RecursionError, StopIteration, ValueError):  # the walk met what stopped the encoder
+        return root, "is nested too deeply, contains itself, or has too long a number in it"
 
 
 def _faults(value: Any, path: str) -> Iterator[tuple[str, str]]:
     """Every place in a value that JSON can't hold, with the reason."""
-    if isinstance(value, float) and not isfinite(value):
-        yield path, f"is {value}, which JSON doesn't have"
-    elif isinstance(value, dict):
+    if isinstance(value, dict | list | tuple):
         seen: dict[str, Any] = {}
-        for key, item in value.items():
-            if not isinstance(key, str | int | float | None):
-                yield path, f"has the key {key!r}, which is no string"
-                continue
-            yield from _faults(key, f"{path}, key {key!r},")
-            (stored,) = decode(_encode({key: None}))
-            if stored in seen:
-                yield path, f"has the keys {seen[stored]!r} and {key!r}, which become one"
-            seen[stored] = key
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if not _is_scalar(key):
+                yield path, f"has the key {key!r}, which JSON doesn't have"
+            elif (twin := seen.setdefault(_encode({key: None}), key)) is not key:
+                yield path, f"has the keys {twin!r} and {key!r}, which become one"
             yield from _faults(item, f"{path}[{key!r}]")
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _faults(item, f"{path}[{index}]")
-    elif not isinstance(value, str | int | float | None):
-        yield path, f"is of type {type(value).__name__}, which JSON doesn't have"
+    elif not _is_scalar(value):
+        what = value if isinstance(value, float) else f"of type {type(value).__name__}"
+        yield path, f"is {what}, which JSON doesn't have"
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether JSON has the value, by itself and as a key."""
+    return isfinite(value) if isinstance(value, float) else isinstance(value, str | int | None)
 
 
 encode_sorted = json.JSONEncoder(check_circular=False, sort_keys=True, separators=(",", ":")).encode

@@ -8,14 +8,15 @@ go on. Leaves to others: starting, ending and resuming runs (`engine`).
 """
 
 import json
-import logging
 import random
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from enum import Enum
 from functools import partial
+from itertools import chain
 from math import inf, isfinite
 from threading import get_ident
 from typing import Any, NamedTuple, NoReturn
@@ -23,30 +24,33 @@ from typing import Any, NamedTuple, NoReturn
 from durable_mini import errors
 from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, digest_arguments, round_trip
-from durable_mini.events import Entry, Event, EventKind, Position, RunRow
+from durable_mini.events import OUTSIDE, Entry, Event, EventKind, Position, RunRow, RunStatus, log
 from durable_mini.journal import Journal
 from durable_mini.lease import Holder
 from durable_mini.limits import Budget
 from durable_mini.replay import Cursor, stop_error
 from durable_mini.retry import ONCE, Fn, RetryPolicy
-from durable_mini.saga import Saga
+from durable_mini.saga import Undo, bind
 from durable_mini.structure import Workflow
 
-log = logging.getLogger("durable_mini.run")
+__all__ = ["TIMED_OUT", "Context", "Effect", "Step", "in_threads", "in_turn"]
 
 Retry = RetryPolicy | None
 Cost = float | Callable[[Any], float]
 Probe = Callable[[Position, EventKind, str], None]
+Fact = tuple[EventKind, Any]  # what happened, and its payload
+Decide = Callable[[], Fact]
 Found = tuple[int, Any]  # what replay hands out: a sequence number and a payload
 Outcome = tuple[str, Any, Exception | None]  # a result as text and as read back, or an error
 Branches = Mapping[str, Callable[[], Outcome]]
 Spread = Callable[[Branches], Generator[tuple[str, Outcome], None, None]]
+Patches = Mapping[str, bool]
 # A durable call: kind, name, body, arguments by place and by name, policy, cost, an effect's key. A
 # plain tuple, since one is made for every step, and a named one takes eight times as long to make.
+_Head = tuple[str, list[str]]  # the digest of a call's arguments, and their opaque types
 _Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], Retry, Cost, str | None]
 
 _KEY_SIGNS = str.maketrans({"/": "%2F", "#": "%23", "~": "%7E", "%": "%25"})
-_COUNTED = frozenset({EventKind.STEP, EventKind.EFFECT})
 _UNTRIED = 0, 0.0
 _NEAR = 0.8  # of the limit: from here on a warning
 MAX_THREADS = 32
@@ -65,22 +69,15 @@ TIMED_OUT = _TimedOut.TIMED_OUT
 """What `wait_signal` returns when no signal came in time; it is falsy. Compare with `is`."""
 
 
-class Suspended(BaseException):
-    """The run waits, until `due_at` at most (seconds; None: until something arrives)."""
+class LetGo(BaseException):
+    """The attempt ends and the run doesn't: it is suspended, free for others, or continued as new.
 
-    def __init__(self, due_at: float | None) -> None:
-        self.due_at = due_at
+    `due_at` is from when on it may be taken again (seconds; None: when something arrives), `text`
+    the input of its next generation.
+    """
 
-
-class Released(BaseException):
-    """The worker is stopping: somebody else goes on."""
-
-
-class Continued(BaseException):
-    """This generation is over; `text` is the input of the next."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, status: RunStatus, due_at: float | None, text: str | None = None) -> None:
+        self.status, self.due_at, self.text = status, due_at, text
 
 
 class Step:
@@ -92,7 +89,7 @@ class Step:
     def __init__(
         self, fn: Fn, /, *args: Any, retry: Retry = None, cost: Cost = 0.0, **kwargs: Any
     ) -> None:
-        self.fn, self.args, self.kwargs, self.retry, self.cost = fn, args, kwargs, retry, cost
+        self.call = fn, args, kwargs, retry, cost
 
 
 class Effect(Step):
@@ -107,8 +104,6 @@ class Effect(Step):
 
 def in_threads(branches: Branches) -> Generator[tuple[str, Outcome], None, None]:
     """Run the branches of a `gather` side by side; each is given as it ends, and all are joined."""
-    from concurrent.futures import ThreadPoolExecutor, as_completed  # no threads in a browser
-
     with ThreadPoolExecutor(min(len(branches), MAX_THREADS)) as pool:
         started = {pool.submit(body): name for name, body in branches.items()}
         for ended in as_completed(started):
@@ -126,7 +121,7 @@ class Settings(NamedTuple):
 
     `probe` is called at the three positions of every live durable call: a test may raise a
     `BaseException` there, or die. `spread` runs the branches of a `gather`. `begin_child` admits a
-    run for a parent: workflow, input, run id, the parent's run id.
+    run for a parent, as `Engine.start`.
     """
 
     journal: Journal
@@ -137,7 +132,7 @@ class Settings(NamedTuple):
     budget: Budget
     max_events: int
     spread: Spread
-    begin_child: Callable[[Workflow, Any, str, str], str]
+    begin_child: Callable[..., str]
 
 
 class Context:
@@ -155,36 +150,32 @@ class Context:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        row: RunRow,
-        events: list[Event],
-        patches: Mapping[str, bool],
-        holder: Holder,
+        self, settings: Settings, row: RunRow, events: list[Event], patches: Patches, holder: Holder
     ) -> None:
         self.run_id, self.generation, self.attempt = row.run_id, row.generation, row.attempts
         self.stopped: BaseException | None = None  # what ended this attempt
-        self.pivoted, self.read_to, admitted = False, 0, events[0].payload
-        self.spent, self.steps = admitted.get("spent", (0.0, 0))  # of earlier generations too
+        self.child_id: str | None = None  # what the run waits for
+        self.pivoted = self._unwinding = self._cancelled = False
+        self.read_to, admitted = 0, events[0].payload
         self.since: float = admitted.get("since", events[0].recorded_at)
-        self._settings, self._row, self._probe = settings, row, settings.probe
-        self._cursor = Cursor(row.run_id, events, compare_arguments=settings.compare_arguments)
-        self._thread, self._holder, self._key_base = get_ident(), holder, key_base(row, admitted)
+        self._settings, self._row, self._holder, self._patches = settings, row, holder, patches
+        self._journal, self._clock, self._probe = settings.journal, settings.clock, settings.probe
+        self.cursor = Cursor(row.run_id, events, compare_arguments=settings.compare_arguments)
+        self._key_base = key_base(row, admitted)
+        self._thread, self._fresh = get_ident(), True
         self._body_of: str | None = None  # the step whose body is running
-        self._patches, self._decided = patches, dict[str, bool]()
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._saga, self._unwinding, self._cancelled, self._fresh = Saga(), False, False, True
-        max_seconds = settings.budget.max_seconds
+        self._decided, self._undos = dict[str, bool](), list[Undo]()
+        self._numbers = Counter[tuple[str, str]]()
+        max_seconds, self._limited = settings.budget.max_seconds, settings.budget.limited
         self._deadline = inf if max_seconds is None else self.since + max_seconds
         self._watch_at = int(settings.max_events * _NEAR)
-        self._signals: defaultdict[str, list[Event]] = defaultdict(list)  # those not yet read
-        self._children: dict[str, Any] = {}  # how children ended
+        self._outside = defaultdict[tuple[EventKind, str], list[Event]](list)  # and not yet read
         self._hear(events)
 
     @property
     def replaying(self) -> bool:
         """Whether the next durable call is answered from the journal, executing nothing."""
-        return self._cursor.replaying
+        return self.cursor.replaying
 
     # ---- steps and effects ----------------------------------------------------------------------
 
@@ -239,7 +230,7 @@ class Context:
 
     def now(self) -> float:
         """The time when this was first executed, in seconds since the epoch; recorded."""
-        return float(self._record(EventKind.NOW, self._settings.clock.now))
+        return float(self._record(EventKind.NOW, self._clock.now))
 
     def random(self) -> float:
         """A random number in [0, 1), drawn once and recorded."""
@@ -272,16 +263,14 @@ class Context:
         try:
             heads = {name: self._checked(call) for name, call in made.items()}
             waiting = {name: (call[0], heads[name][0]) for name, call in made.items()}
-            while waiting and (found := self._cursor.take_any(waiting)):
+            while waiting and (found := self.cursor.take_any(waiting)):
                 done[found[0]] = found[1]
                 del waiting[found[0]]
             if waiting:
                 self._spread({name: made[name] for name in waiting}, heads, done)
         except BaseException as stop:
             self._stop(stop)
-        for _, payload in done.values():
-            self._count(EventKind.STEP, payload)
-        return {name: self._result(name, *done[name]) for name in calls}
+        return {name: self._answer(name, done[name]) for name in calls}
 
     # ---- waits ----------------------------------------------------------------------------------
 
@@ -312,27 +301,21 @@ class Context:
         wait, received, timed_out = EventKind.WAIT, EventKind.RECEIVED, EventKind.TIMED_OUT
         _, (_, begun) = self._fact((wait,), name, lambda: (wait, self._due_in(timeout_s)))
 
-        def outcome() -> tuple[EventKind, Any]:
-            for signal in self._signals[name]:
+        queue = self._outside[EventKind.SIGNAL, name]
+
+        def outcome() -> Fact:
+            for signal in queue:
                 if begun["due_at"] is None or signal.recorded_at <= begun["due_at"]:
-                    return received, {"signal": signal.payload["signal_id"]}
+                    return received, signal.payload
             return self._wait_until(begun["due_at"], timed_out)
 
-        kind, (seq, verdict) = self._fact((received, timed_out), name, outcome)
+        kind, (_, got) = self._fact((received, timed_out), name, outcome)
         if kind is timed_out:
             return TIMED_OUT
-        for signal in self._signals[name]:
-            if (payload := signal.payload)["signal_id"] == verdict["signal"]:
-                self._signals[name].remove(signal)
-                return payload["result"]
-        raise errors.JournalCorruptError("the signal received here is missing", self.run_id, seq)
+        queue[:] = [one for one in queue if one.payload["signal_id"] != got["signal_id"]]
+        return got["result"]
 
-    def child(
-        self,
-        workflow: Workflow,
-        input: Any = None,  # noqa: A002 - as in Engine.start
-        run_id: str | None = None,
-    ) -> Any:
+    def child(self, workflow: Workflow, input: Any = None, run_id: str | None = None) -> Any:
         """Run another workflow as a run of its own, and return its result.
 
         Args:
@@ -351,21 +334,23 @@ class Context:
         limit_bytes, kind = self._settings.max_payload_bytes, EventKind.CHILD
         _, value = round_trip(input, "child", child_id, "input", limit_bytes)
 
-        def begin() -> tuple[EventKind, Any]:
-            if child_id not in self._children:
-                self._settings.begin_child(workflow, value, child_id, self.run_id)
+        ended = self._outside[EventKind.CHILD_ENDED, child_id]
+
+        def begin() -> Fact:
+            if not ended:
+                self._settings.begin_child(workflow, value, run_id=child_id, parent=self.run_id)
             return kind, {"workflow": workflow.name}
 
-        def ended() -> tuple[EventKind, Any]:
-            if child_id not in self._children:
-                self._suspend(None)
-            return EventKind.JOINED, self._children[child_id]
+        def join() -> Fact:
+            return (EventKind.JOINED, ended[0].payload) if ended else self._wait_until(None, kind)
 
         self._fact((kind,), child_id, begin, digest_arguments((value,), {})[0])
-        _, found = self._fact((EventKind.JOINED,), child_id, ended)
-        return self._result(child_id, *found)
+        self.child_id = child_id
+        _, found = self._fact((EventKind.JOINED,), child_id, join)
+        self.child_id = None
+        return self._answer(child_id, found)
 
-    def continue_as_new(self, input: Any = None) -> NoReturn:  # noqa: A002 - as in Engine.start
+    def continue_as_new(self, input: Any = None) -> NoReturn:
         """End this generation and go on with a new history, from the start of the workflow.
 
         Unread signals and what was spent go with it; `generation` counts up, the run id stays.
@@ -383,11 +368,10 @@ class Context:
         text, _ = round_trip(input, "run", self.run_id, "input", limit_bytes)
 
         def leave() -> NoReturn:
-            if self._saga and not self.pivoted:
+            if self._undos and not self.pivoted:
                 why = "has compensations, which continue_as_new would forget"
                 raise errors.DurableError(reason=f"run {self.run_id} {why}", run_id=self.run_id)
-            self._at(Position.BEFORE, kind, kind)
-            raise Continued(text)
+            raise LetGo(RunStatus.PENDING, 0.0, text)
 
         self._fact((kind,), kind, leave)
         raise AssertionError
@@ -405,7 +389,7 @@ class Context:
         """
         check_name(patch_id, "patch id")
         self._guard(EventKind.PATCH, patch_id)
-        taken = self._decided.get(patch_id, self._cursor.decision(patch_id))
+        taken = self._decided.get(patch_id, self.cursor.decision(patch_id))
         if taken is None:
             taken = self._patches.get(patch_id, not self.replaying)
             kind, fact = EventKind.PATCH, {"result": taken}
@@ -434,7 +418,8 @@ class Context:
             raise TypeError(f"compensation {name!r}: the engine hands the keys out")
         kind, key = EventKind.COMPENSATE, self._numbered("undo", name)
         self._fact((kind,), name, lambda: (kind, {}), digest_arguments(args, kwargs)[0])
-        self._saga.register(name, fn, detached(args), detached(kwargs), key)
+        undo = Undo(name, fn, detached(args), detached(kwargs), f"{key}~undo", key)
+        self._undos.append(undo)
 
     def point_of_no_return(self) -> None:
         """From here on the run goes forward only: it can't be cancelled, and undoes nothing.
@@ -452,8 +437,8 @@ class Context:
             CompensationFailedError: one of them failed; the failed try is recorded.
         """
         self.stopped, self._unwinding, kind = None, True, EventKind.UNDO
-        while self._saga:
-            undo = self._saga.pop()
+        while self._undos:
+            undo = self._undos.pop()
             body = partial(undo.fn, effect_key=undo.effect_key)
             self._perform((kind, undo.name, body, undo.args, undo.kwargs, None, 0.0, undo.key))
 
@@ -464,20 +449,25 @@ class Context:
         return self._perform((kind, kind, read, (), {}, None, 0.0, None))
 
     def _perform(self, call: _Call) -> Any:
-        """Answer a durable call from the journal, or execute it."""
-        kind, name = call[0], call[1]
-        if self.stopped is not None or self._body_of is not None or get_ident() != self._thread:
-            self._refuse(kind, name)
-        digest, opaque = self._checked(call)
+        """Answer a durable call from the journal, or try it as often as its policy allows."""
+        kind, name, _, _, _, _, cost, _ = call
+        self._guard(kind, name)
+        head = self._checked(call)
         try:
-            recorded = self._cursor.take(kind, name, digest)
-            seq, payload = recorded or self._execute(call, digest, opaque)
+            found: Found | float | None = self.cursor.take(kind, name, head[0])
+            if found is None:
+                tries, found = self.cursor.tried.pop(name, _UNTRIED)
+            while isinstance(found, float):  # when the next try is due
+                if found:
+                    self._wait_until(found, kind, patient=self._holder.patient)
+                self._look(cost, steps=kind is EventKind.STEP or kind is EventKind.EFFECT)
+                tries += 1
+                found = self._settle(call, head, tries, self._try(call))
         except BaseException as stop:
             self._stop(stop)
-        self._count(kind, payload)
-        return self._result(name, seq, payload)
+        return self._answer(name, found)
 
-    def _checked(self, call: _Call) -> tuple[str, list[str]]:
+    def _checked(self, call: _Call) -> _Head:
         """The digest of a call that can be made at all, and the types that count by name only."""
         kind, name, fn, args, kwargs, retry, cost, _ = call
         check_name(name, "step name")
@@ -487,54 +477,31 @@ class Context:
             _check_number(cost, "the cost")
         return digest_arguments(args, kwargs)
 
-    def _count(self, kind: EventKind, payload: Any) -> None:
-        self.steps += kind in _COUNTED
-        self.spent += payload.get("cost", 0.0)
-
-    def _result(self, name: str, seq: int, payload: Any) -> Any:
+    def _answer(self, name: str, found: Found) -> Any:
+        """What the code sees of a call that is recorded."""
+        seq, payload = found
         if "error" in payload:
             failed = {**payload["error"], "run_id": self.run_id, "step": name, "seq": seq}
             raise errors.StepFailedError(**failed)  # without its cause, which no replay would have
         return payload["result"]
 
-    def _execute(self, call: _Call, digest: str, opaque: list[str]) -> tuple[int, Any]:
-        """Do the work as often as the policy allows, and commit how it ended.
-
-        Returns:
-            What replay will find: sequence number and payload.
-        """
-        kind, name, _, _, _, _, cost, key = call
-        head = _head(digest, opaque, key)
-        tries, due_at = self._cursor.tried.pop(name, _UNTRIED)
-        while True:
-            if due_at:
-                self._pause_until(due_at)
-            self._look(cost, steps=kind in _COUNTED)
-            tries += 1
-            settled = self._settle(call, head, tries, self._try(call))
-            if not isinstance(settled, float):
-                return settled
-            due_at = settled
-
     def _spread(
-        self,
-        waiting: dict[str, _Call],
-        heads: Mapping[str, tuple[str, list[str]]],
-        done: dict[str, Found],
+        self, waiting: dict[str, _Call], heads: Mapping[str, _Head], done: dict[str, Found]
     ) -> None:
         """Execute the branches that the journal doesn't know, and commit each as it ends."""
-        tried = {name: self._cursor.tried.pop(name, _UNTRIED) for name in waiting}
+        tried = {name: self.cursor.tried.pop(name, _UNTRIED) for name in waiting}
         while waiting:
-            self._pause_until(min(tried[name][1] for name in waiting))
-            now = self._settings.clock.now()
+            first_due_at = min(tried[name][1] for name in waiting)
+            self._wait_until(first_due_at, EventKind.TRY, patient=self._holder.patient)
+            now = self._clock.now()
             ready = {name: call for name, call in waiting.items() if tried[name][1] <= now}
             costs = (call[-2] for call in ready.values())
             self._look(sum(cost for cost in costs if not callable(cost)), steps=len(ready))
             bodies = {name: partial(self._try, call) for name, call in ready.items()}
             with closing(self._settings.spread(bodies)) as outcomes:
                 for name, outcome in outcomes:
-                    tries, head = tried[name][0] + 1, _head(*heads[name], ready[name][-1])
-                    settled = self._settle(ready[name], head, tries, outcome)
+                    tries = tried[name][0] + 1
+                    settled = self._settle(ready[name], heads[name], tries, outcome)
                     if isinstance(settled, float):
                         tried[name] = tries, settled
                     else:
@@ -563,50 +530,53 @@ class Context:
         finally:
             self._body_of = None
 
-    def _settle(
-        self, call: _Call, head: str, tries: int, outcome: Outcome
-    ) -> tuple[int, Any] | float:
+    def _settle(self, call: _Call, head: _Head, tries: int, outcome: Outcome) -> Found | float:
         """Commit how a try ended: what replay will find, or when the next try is due."""
-        kind, name, _, _, _, retry, cost, _ = call
+        kind, name, _, _, _, retry, cost, key = call
         text, value, error = outcome
+        digest, opaque = head
+        said = f'"args":"{digest}"'
+        if opaque:
+            said += f',"opaque":{json.dumps(opaque)}'
+        if key is not None:
+            said += f',"key":{json.dumps(key)}'
         if tries > 1:
-            head += f',"tries":{tries}'
+            said += f',"tries":{tries}'
         if error is None:
             spent = _check_number(cost(decode(text)), "the cost") if callable(cost) else float(cost)
+            self.cursor.count(kind, spent)
             if spent:
-                head += f',"cost":{spent!r}'
-            seq = self._commit(kind, name, f'{{{head},"result":{text}}}')
+                said += f',"cost":{spent!r}'
+            seq = self._commit(kind, name, f'{{{said},"result":{text}}}')
             return seq, {"result": value, "cost": spent}
         # Stable fields: a traceback would differ at the next attempt.
         fields = {"type": type(error).__name__, "message": errors.message_of(error)}
         text, policy, undo = json.dumps(fields), retry or ONCE, kind is EventKind.UNDO
         if not undo and not policy.allows(tries, error):
-            return self._commit(kind, name, f'{{{head},"error":{text}}}'), {"error": decode(text)}
-        due_at = 0.0 if undo else float(self._settings.clock.now() + policy.delay_s(tries))
-        head += f',"of":"{kind}","error":{text},"due_at":{due_at!r}'
-        seq = self._commit(EventKind.TRY, name, f"{{{head}}}")
+            self.cursor.count(kind, 0.0)
+            return self._commit(kind, name, f'{{{said},"error":{text}}}'), {"error": decode(text)}
+        due_at = 0.0 if undo else float(self._clock.now() + policy.delay_s(tries))
+        said += f',"of":"{kind}","error":{text},"due_at":{due_at!r}'
+        seq = self._commit(EventKind.TRY, name, f"{{{said}}}")
         if undo:  # never final: a person mends the cause, and it is tried again
             raise errors.CompensationFailedError(run_id=self.run_id, step=name, seq=seq, **fields)
         return due_at
 
     def _fact(
-        self,
-        kinds: tuple[EventKind, ...],
-        name: str,
-        decide: Callable[[], tuple[EventKind, Any]],
-        digest: str | None = None,
+        self, kinds: Sequence[EventKind], name: str, decide: Decide, digest: str | None = None
     ) -> tuple[EventKind, Found]:
         """A fact of the run, of one of these kinds: as recorded, or decided now and recorded."""
         check_name(name, f"{kinds[0]} name")
         self._guard(kinds[0], name)
         try:
-            kind, seq = self._cursor.upcoming(kinds), 0
-            if found := self._cursor.take(kind, name, digest):
+            kind, seq = self.cursor.upcoming(kinds), 0
+            if found := self.cursor.take(kind, name, digest):
                 return kind, found
             while not seq:  # until nothing came in between looking and recording
                 self._look()
                 kind, payload = decide()
-                self._at(Position.BEFORE, kind, name)
+                if self._probe is not None:
+                    self._probe(Position.BEFORE, kind, name)
                 text = json.dumps(payload if digest is None else {**payload, "args": digest})
                 seq = self._commit(kind, name, text, expected=self.read_to)
         except BaseException as stop:
@@ -615,19 +585,20 @@ class Context:
 
     def _commit(self, kind: EventKind, name: str, text: str, expected: int | None = None) -> int:
         """Store an event; its sequence number, or 0 where another came after the expected one."""
-        self._at(Position.WINDOW, kind, name)
+        probe, progress = self._probe, dict[str, Any]()
+        if probe is not None:
+            probe(Position.WINDOW, kind, name)
         # The crash window: the body has done its work, and until append returns no journal knows.
-        progress: dict[str, Any] = {}
         if self._fresh:  # the attempt gets somewhere, and the history tells which it was
-            progress, self._fresh = {"crashes": 0}, False
+            self._fresh, progress = False, {"crashes": 0}
             if self.attempt > 1:
                 text = f'{{"attempt":{self.attempt}{"," if len(text) > 2 else ""}{text[1:]}'
-        entry = kind, name, text, self._settings.clock.now()
-        seq = self._settings.journal.append(self._row, entry, expected=expected, **progress)
+        entry = kind, name, text, self._clock.now()
+        seq = self._journal.append(self._row, entry, expected=expected, **progress)
         if seq == self.read_to + 1:
             self.read_to = seq
-        if seq:
-            self._at(Position.AFTER, kind, name)
+        if probe is not None and seq:
+            probe(Position.AFTER, kind, name)
         return seq
 
     # ---- looking before anything is executed ----------------------------------------------------
@@ -644,11 +615,11 @@ class Context:
             RunCancelledError, BudgetExceededError: it ends here, which is recorded.
             HistoryTooLongError: there is no room for more.
         """
-        last = self._settings.journal.peek(self._row)
+        last = self._journal.peek(self._row)
         if last != self.read_to:
-            self._hear(self._settings.journal.events(self._row, self.read_to))
+            self._hear(self._journal.events(self._row, self.read_to))
         if self._holder.stopping is not None and self._holder.stopping():
-            raise Released
+            raise LetGo(RunStatus.PENDING, 0.0)
         if self._unwinding:
             return
         if last >= self._watch_at:
@@ -658,30 +629,25 @@ class Context:
             log.warning("run %s has %d events of %d at most", self.run_id, last, limit)
         if self._cancelled and not self.pivoted:
             self._end_by("cancelled", {})
-        if self._settings.budget.limited:
+        if self._limited:
             self._judge(0.0 if callable(cost) else cost, steps)
 
     def _hear(self, events: Iterable[Event]) -> None:
-        """Sort what came from outside to where the code will ask for it."""
+        """Put what came from outside where the code will ask for it."""
         for event in events:
-            if event.kind is EventKind.SIGNAL:
-                self._signals[event.name].append(event)
-            elif event.kind is EventKind.CHILD_ENDED:
-                self._children[event.name] = event.payload
-            elif event.kind is EventKind.CANCEL:
-                self._cancelled = True
+            if event.kind in OUTSIDE:
+                self._outside[event.kind, event.name].append(event)
+                self._cancelled = self._cancelled or event.kind is EventKind.CANCEL
             self.read_to = event.seq
 
     def _judge(self, cost: float, steps: int) -> None:
         """End the run if this call would use more than its budget."""
-        budget, now = self._settings.budget, self._settings.clock.now()
-        steps, cost = self.steps + steps, self.spent + cost
-        for limit, allowed, spent, exceeded in (
-            ("max_seconds", budget.max_seconds, now - self.since, now >= self._deadline),
-            ("max_steps", budget.max_steps, steps, steps > (budget.max_steps or 0)),
-            ("max_cost", budget.max_cost, cost, cost > (budget.max_cost or 0)),
-        ):
-            if allowed is not None and exceeded:
+        now, budget = self._clock.now(), self._settings.budget
+        used = {"max_seconds": now - self.since, "max_steps": self.cursor.steps + steps}
+        for limit, spent in {**used, "max_cost": self.cursor.spent + cost}.items():
+            allowed = getattr(budget, limit)
+            late = limit == "max_seconds" and now >= self._deadline
+            if allowed is not None and (late or spent > allowed):
                 self._end_by("budget", {"limit": limit, "spent": spent, "allowed": allowed})
 
     def _end_by(self, name: str, payload: dict[str, Any]) -> NoReturn:
@@ -692,66 +658,51 @@ class Context:
         raise stop_error(self.run_id, seq, payload)
 
     def _due_in(self, seconds: float | None) -> dict[str, Any]:
-        if seconds is None:
-            return {"due_at": None}
-        return {"due_at": self._settings.clock.now() + _check_number(seconds, "the time to wait")}
+        wait_s = None if seconds is None else _check_number(seconds, "the time to wait")
+        return {"due_at": None if wait_s is None else self._clock.now() + wait_s}
 
-    def _wait_until(self, due_at: float | None, kind: EventKind) -> tuple[EventKind, Any]:
-        """What is recorded if it is that late; otherwise the run is suspended until then."""
-        if due_at is None or self._settings.clock.now() < due_at:
-            self._suspend(due_at)
+    def _wait_until(self, due_at: float | None, kind: EventKind, *, patient: bool = False) -> Fact:
+        """What is recorded once it is that late; until then the run is suspended.
+
+        A patient holder waits instead.
+        """
+        while due_at is None or (wait_s := due_at - self._clock.now()) > 0:
+            if due_at is None or not patient:
+                judged = not self._unwinding and not self.pivoted
+                wake_at = min(inf if due_at is None else due_at, self._deadline if judged else inf)
+                raise LetGo(RunStatus.SUSPENDED, None if wake_at == inf else wake_at)
+            self._clock.sleep(wait_s)
         return kind, {}
-
-    def _pause_until(self, due_at: float) -> None:
-        """A back-off: waited out by `resume`, and by no worker."""
-        clock = self._settings.clock
-        while (wait_s := due_at - clock.now()) > 0:
-            if not self._holder.patient:
-                self._suspend(due_at)
-            clock.sleep(wait_s)
-
-    def _suspend(self, due_at: float | None) -> NoReturn:
-        if self._deadline < inf and not self._unwinding and not self.pivoted:
-            due_at = min(inf if due_at is None else due_at, self._deadline)
-        raise Suspended(due_at)
 
     # ---- small things ---------------------------------------------------------------------------
 
     def _branch(self, name: str, given: Step | tuple[Any, ...]) -> _Call:
         step = given if isinstance(given, Step) else Step(*given)
-        key = None
-        if step.kind is EventKind.EFFECT:
-            key = self._effect_key(name, step.key, step.kwargs)
-        return step.kind, name, step.fn, step.args, step.kwargs, step.retry, step.cost, key
+        effect = step.kind is EventKind.EFFECT
+        key = self._effect_key(name, step.key, step.call[2]) if effect else None
+        return step.kind, name, *step.call, key
 
     def _effect_key(self, name: str, key: str | None, kwargs: Mapping[str, Any]) -> str:
         check_name(name, "step name")
+        check_name(name if key is None else key, "idempotency key")
         if "idempotency_key" in kwargs:
             raise TypeError(f"effect {name!r}: the engine hands the key out; say key= instead")
         own_key = self._numbered("effect", name)
-        if key is not None:
-            check_name(key, "idempotency key")
         key = own_key if key is None else key
-        self._saga.bind(name, key)
+        bind(self._undos, name, key)
         return key
 
     def _numbered(self, what: str, name: str) -> str:
         """A key for this occurrence of a name: the same in every attempt, and no other's."""
-        count = self._numbers.get((what, name), 0) + 1
-        self._numbers[what, name] = count
+        self._numbers[what, name] += 1
+        count = self._numbers[what, name]
         key = f"{self._key_base}/{name.translate(_KEY_SIGNS)}"
         return key if count == 1 else f"{key}#{count}"
 
-    def _at(self, position: Position, kind: EventKind, name: str) -> None:
-        if self._probe is not None:
-            self._probe(position, kind, name)
-
     def _guard(self, kind: EventKind, name: str) -> None:
-        if self.stopped is not None or self._body_of is not None or get_ident() != self._thread:
-            self._refuse(kind, name)
-
-    def _refuse(self, kind: EventKind, name: str) -> NoReturn:
         """Refuse a durable call that replay couldn't find again, and any call after a stop."""
+        if self.stopped is None and self._body_of is None and get_ident() == self._thread:
+            return
         self.check_stopped()
         reason = "from another thread" if self._thread else "after the attempt ended"
         if self._body_of is not None:
@@ -769,14 +720,10 @@ class Context:
         if self.stopped is not None:
             raise self.stopped
 
-    def check_end(self, ending: str) -> None:
-        """Raise unless the run may end here: nothing recorded left unasked for."""
-        self._cursor.finish(ending)
-
     def unread(self) -> list[Entry]:
         """The signals that nobody has read, in the order of their arrival."""
-        waiting = [signal for queue in self._signals.values() for signal in queue]
-        return [signal[1:] for signal in sorted(waiting)]
+        queues = (queue for (kind, _), queue in self._outside.items() if kind is EventKind.SIGNAL)
+        return [signal[1:] for signal in sorted(chain.from_iterable(queues))]
 
     def leave(self) -> None:
         """Refuse durable calls from now on."""
@@ -785,16 +732,8 @@ class Context:
 
 def key_base(row: RunRow, admitted: Mapping[str, Any]) -> str:
     """What a generation's keys begin with; a migrated run goes on with those of the old one."""
-    base = row.run_id.translate(_KEY_SIGNS)
-    own = base if row.generation == 1 else f"{base}~{row.generation}"
+    own = row.run_id.translate(_KEY_SIGNS) + (f"~{row.generation}" if row.generation > 1 else "")
     return str(admitted.get("key_base", own))
-
-
-def _head(digest: str, opaque: list[str], key: str | None) -> str:
-    head = f'"args":"{digest}"'
-    if opaque:
-        head += f',"opaque":{json.dumps(opaque)}'
-    return head if key is None else f'{head},"key":{json.dumps(key)}'
 
 
 def _check_number(value: Any, what: str) -> float:

@@ -7,28 +7,18 @@ executed again; how a run ended is recorded once. Leaves to others: what workflo
 """
 
 import json
-import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any
 
 from durable_mini import errors
 from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, encode_sorted, round_trip
-from durable_mini.context import (
-    Context,
-    Continued,
-    Probe,
-    Released,
-    Settings,
-    Spread,
-    Suspended,
-    in_threads,
-)
+from durable_mini.context import Context, LetGo, Probe, Settings, Spread, in_threads
 from durable_mini.events import (
     CLOSING,
     ENDED,
@@ -40,14 +30,13 @@ from durable_mini.events import (
     RunError,
     RunRow,
     RunStatus,
+    log,
     waiting_for,
 )
-from durable_mini.journal import Journal, Opening
+from durable_mini.journal import Journal
 from durable_mini.lease import Heart, Holder
 from durable_mini.limits import Budget
 from durable_mini.structure import Structure, Workflow, structure
-
-log = logging.getLogger("durable_mini.run")
 
 _PENDING = RunStatus.PENDING
 _VERDICTS = (
@@ -94,7 +83,7 @@ class Engine:
     ) -> None:
         self.journal, self.clock = journal, clock
         limits = compare_arguments, probe, budget, max_events, spread
-        self._settings = Settings(journal, clock, max_payload_bytes, *limits, self._begin_child)
+        self._settings = Settings(journal, clock, max_payload_bytes, *limits, self.start)
         self._workflows: dict[tuple[str, str], Workflow] = {}
         for workflow in workflows:
             known = self._workflows.setdefault((workflow.name, workflow.version), workflow)
@@ -111,6 +100,7 @@ class Engine:
         *,
         run_id: str | None = None,
         reuse: bool = False,
+        parent: str | None = None,
     ) -> str:
         """Admit a run: it is journalled, and nothing of it is executed.
 
@@ -119,6 +109,7 @@ class Engine:
             input: a JSON value for the workflow function.
             run_id: the run's name, for a caller that may ask twice; a random one by default.
             reuse: take the id of a run that has ended, or was pruned, for a new generation.
+            parent: the run that waits for this one; `Context.child` says so.
 
         Returns:
             The run id. The same id with the same workflow and input gives the same run.
@@ -134,7 +125,24 @@ class Engine:
         if not isinstance(workflow, Workflow):
             raise TypeError(f"{workflow!r} is no workflow. Next: decorate it with @workflow.")
         run_id = str(uuid.uuid4()) if run_id is None else run_id
-        return self._admit(workflow, input, run_id, None, reuse=reuse)
+        check_name(run_id, "run id")
+        found = structure(self._registered(workflow.name, workflow.version, run_id))
+        text, value = round_trip(input, "run", run_id, "input", self._settings.max_payload_bytes)
+        over = self.journal.row(run_id) if reuse else None
+        over = over if over is not None and over.status in ENDED else None
+        generation, token = (over.generation + 1, over.token + 1) if over else (1, 0)
+        kind, payload = (
+            EventKind.ADMITTED,
+            _admission(found, text, {"parent": parent} if parent else {}),
+        )
+        entry = self._entry(kind, workflow.name, payload)
+        row = RunRow(run_id, generation, workflow.name, workflow.version, found.hash, _PENDING)
+        row = row._replace(parent=parent, token=token, lease_until=entry[3])
+        if structure(workflow) != found:
+            raise _changed(row, list(found.calls), list(structure(workflow).calls))
+        if not self.journal.admit((row, [entry]), over):
+            self._refuse_conflict(row, value)
+        return run_id
 
     def resume(self, run_id: str) -> Run:
         """Take a run over and drive it until it ends or is suspended; one that has ended is told.
@@ -157,7 +165,7 @@ class Engine:
         holder = Holder(f"resume-{os.getpid()}", patient=True)
         driven = False
         while True:
-            row = self._row(run_id)
+            row = self.journal.find(run_id)
             due = row.due_at is not None and row.due_at <= self.clock.now()
             if row.status in ENDED or (driven and not due and not self._drive_child(row)):
                 return self.describe(run_id)
@@ -199,9 +207,10 @@ class Engine:
         text = f'{{"signal_id":{json.dumps(signal_id)},"result":{text}}}'
 
         def admits(row: RunRow) -> bool:
-            marks = self.journal.marks(run_id)
-            known = (event for _, event in marks if event.kind is EventKind.SIGNAL)
-            return all(event.payload["signal_id"] != signal_id for event in known)
+            generations = (row._replace(generation=n + 1) for n in range(row.generation))
+            events = chain.from_iterable(map(self.journal.events, generations))
+            signals = (event.payload for event in events if event.kind is EventKind.SIGNAL)
+            return all(known["signal_id"] != signal_id for known in signals)
 
         return self.journal.request(run_id, self._entry(EventKind.SIGNAL, name, text), admits)
 
@@ -220,8 +229,7 @@ class Engine:
         """
 
         def admits(row: RunRow) -> bool:
-            marks = self.journal.marks(run_id)
-            kinds = {event.kind for of, event in marks if of == row.generation}
+            kinds = {event.kind for event in self.journal.events(row)}
             if EventKind.PIVOT in kinds and row.status not in ENDED:
                 why = "is past its point of no return. Next: let it go to its end"
                 raise errors.DurableError(reason=f"run {run_id} {why}", run_id=run_id)
@@ -236,7 +244,7 @@ class Engine:
             DurableError: the run doesn't need attention.
             UnknownRunError, and what `resume` raises.
         """
-        row = self._row(run_id)
+        row = self.journal.find(run_id)
         if row.status is not RunStatus.NEEDS_ATTENTION:
             why = f"run {run_id} is {row.status}: no compensation of it has failed"
             raise errors.DurableError(reason=why, run_id=run_id)
@@ -267,12 +275,11 @@ class Engine:
             UnknownRunError: there is no such run or generation.
             JournalCorruptError: the history is damaged, naming the first event that is.
         """
-        row, events = self._read(run_id)
-        if generation in (None, row.generation):
-            return events
-        events = self.journal.events(row._replace(generation=generation))
+        row = self.journal.find(run_id)
+        wanted = row.generation if generation is None else generation
+        events = self.journal.events(row._replace(generation=wanted))
         if not events:
-            raise errors.UnknownRunError(run_id=run_id, generation=generation)
+            raise errors.UnknownRunError(run_id=run_id, generation=wanted)
         return events
 
     def orphans(self) -> list[Orphan]:
@@ -309,14 +316,19 @@ class Engine:
         """
         events = self._history(row)
         workflow, patches = self._accepting(row, events)
-        max_attempts = self._settings.budget.max_attempts
-        if row.crashes >= max_attempts and row.status is not RunStatus.NEEDS_ATTENTION:
+        held = row._replace(
+            status=RunStatus.RUNNING,
+            due_at=0.0,
+            error=None,
+            token=row.token + 1,
+            worker=holder.name,
+        )
+        held = held._replace(attempts=row.attempts + 1, crashes=row.crashes + 1)
+        held = held._replace(lease_s=holder.lease_s, lease_until=self.clock.now() + holder.lease_s)
+        hopeless = row.crashes >= self._settings.budget.max_attempts
+        if hopeless and row.status is not RunStatus.NEEDS_ATTENTION:
             why = f"{row.crashes} attempts in a row crashed and recorded nothing"
             return self._give_up(row, RunError("CrashLoop", why))
-        counted: dict[str, Any] = {"attempts": row.attempts + 1, "crashes": row.crashes + 1}
-        until: dict[str, Any] = {"due_at": 0.0, "lease_until": self.clock.now() + holder.lease_s}
-        held = row._replace(status=RunStatus.RUNNING, error=None, **counted, **until)
-        held = held._replace(token=row.token + 1, worker=holder.name, lease_s=holder.lease_s)
         if not self.journal.replace(row, held):
             return None
         log.debug("%s drives run %s", holder.name, row.run_id, extra={"run_id": row.run_id})
@@ -325,131 +337,99 @@ class Engine:
             context = Context(self._settings, held, events, patches, holder)
             try:
                 return self._attempt(workflow, held, context, events[0].payload["input"])
+            except errors.NonDeterminismError as divergence:
+                self._give_up(held, divergence)
+                raise
+            except (errors.StorageError, errors.LeaseLostError, errors.JournalCorruptError):
+                raise
+            except Exception as bug:
+                return self._give_up(held, bug)
             finally:
                 context.leave()
 
     def _attempt(self, workflow: Workflow, row: RunRow, context: Context, value: Any) -> Run:
-        """Call the workflow function, and record what it came to."""
-        result, outcome = None, None
+        """Call the workflow function and record what it came to; raise what is no ending."""
+        outcome: BaseException | None = None
+        result, error, status = None, None, RunStatus.COMPLETED
         try:
             result = workflow.fn(context, detached(value))
         except BaseException as raised:
             outcome = raised
         outcome = context.stopped or outcome  # what code makes of a stop doesn't count
-        try:
-            return self._conclude(row, context, value, result, outcome)
-        except errors.NonDeterminismError as divergence:
-            self._give_up(row, divergence)
-            raise
-        except (errors.StorageError, errors.LeaseLostError, errors.JournalCorruptError):
-            raise
-        except Exception as bug:
-            return self._give_up(row, bug)
-
-    def _conclude(
-        self, row: RunRow, context: Context, value: Any, result: Any, outcome: BaseException | None
-    ) -> Run:
-        """Record how an attempt ended; what is no ending of an attempt is raised again."""
-        error = None
-        if isinstance(outcome, Suspended | Released | Continued):
+        if isinstance(outcome, LetGo):
             return self._let_go(row, context, outcome)
         if outcome is None:
-            context.check_end("the end of the workflow")
+            context.cursor.finish("the end of the workflow")
             limit_bytes = self._settings.max_payload_bytes
             text, result = round_trip(result, "run", row.run_id, "result", limit_bytes)
-            status, text = RunStatus.COMPLETED, f'{{"result":{text}}}'
+            text = f'{{"result":{text}}}'
         elif isinstance(outcome, _VERDICTS) and not context.pivoted:
             cancelled = isinstance(outcome, errors.RunCancelledError)
-            if cancelled:
-                self._cancel_children(row)
+            if cancelled and context.child_id is not None:
+                with suppress(errors.DurableError):  # past its point of no return: it goes on
+                    self.cancel(context.child_id)
             context.unwind()
-            context.check_end("the run to fail")
-            error, result = _run_error(outcome), None
+            context.cursor.finish("the run to fail")
             status = RunStatus.CANCELLED if cancelled else RunStatus.FAILED
+            error, result = _run_error(outcome), None
             text = json.dumps({"error": error._asdict()})
         else:
             raise outcome
         entry = self._entry(EventKind(status), row.workflow, text)
-        changes = _freed(row, entry, status=status, due_at=None)
-        child_ended = self._entry(EventKind.CHILD_ENDED, row.run_id, text)
+        told = self._entry(EventKind.CHILD_ENDED, row.run_id, text)
+        changes = self._freed(row, status, None)
         # A crash before this commit replays the whole run and comes here again.
-        tell = (row.parent, child_ended) if row.parent else None
-        self.journal.append(row, entry, tell=tell, **changes)
+        self.journal.append(row, entry, tell=(row.parent, told) if row.parent else None, **changes)
         log.debug("run %s is %s", row.run_id, status, extra={"run_id": row.run_id})
-        return Run(*row[:4], status, value, result, error, None, context.attempt, context.spent)
+        spent = context.cursor.spent
+        return Run(*row[:4], status, value, result, error, None, context.attempt, spent)
 
-    def _let_go(self, row: RunRow, context: Context, why: Suspended | Released | Continued) -> Run:
+    def _let_go(self, row: RunRow, context: Context, why: LetGo) -> Run:
         """Give a run back: suspended, to another worker, or as its next generation."""
-        entry = self._entry(EventKind.CONTINUED, row.workflow, "{}")
-        freed = _freed(row, entry, status=RunStatus.PENDING, due_at=0.0, crashes=0)
-        if isinstance(why, Continued):
-            entry = (*entry[:2], f'{{"input":{why.text}}}', entry[3])
-            opening = self._next_generation(row, freed, context, why.text)
-            done = self.journal.append(row, entry, expected=context.read_to, opens=[opening])
-        elif isinstance(why, Suspended):
-            waits = {**freed, "status": RunStatus.SUSPENDED, "due_at": why.due_at}
-            done = self.journal.update(row, expected=context.read_to, **waits)
+        freed, read_to = self._freed(row, why.status, why.due_at, crashes=0), context.read_to
+        if why.text is None:
+            done = self.journal.update(row, expected=read_to, **freed)
         else:
-            done = self.journal.update(row, **freed)
+            found, cursor = structure(self._workflows[row.workflow, row.version]), context.cursor
+            carried = {"spent": [cursor.spent, cursor.steps], "since": context.since}
+            payload = _admission(found, why.text, carried)
+            entries = [self._entry(EventKind.ADMITTED, row.workflow, payload), *context.unread()]
+            after = row._replace(generation=row.generation + 1, structure=found.hash, **freed)
+            entry = self._entry(EventKind.CONTINUED, row.workflow, f'{{"input":{why.text}}}')
+            opens = [(after, entries)]
+            done = self.journal.append(row, entry, expected=read_to, opens=opens) > 0
         if not done:  # something arrived in this very moment: the next attempt will see it
-            self.journal.update(row, **freed)
-        log.debug("run %s is let go", row.run_id, extra={"run_id": row.run_id})
+            self.journal.update(row, **{**freed, "status": _PENDING, "due_at": 0.0})
         return self.describe(row.run_id)
-
-    def _next_generation(
-        self, row: RunRow, freed: dict[str, Any], context: Context, text: str
-    ) -> Opening:
-        """What a run continues with: its new row, an admission, and the signals nobody has read."""
-        found = structure(self._workflows[row.workflow, row.version])
-        changed = {**freed, "generation": row.generation + 1, "structure": found.hash}
-        carried = {"spent": [context.spent, context.steps], "since": context.since}
-        admission = self._entry(EventKind.ADMITTED, row.workflow, _admission(found, text, carried))
-        return row._replace(**changed), [admission, *context.unread()]
 
     def _give_up(self, row: RunRow, error: Exception | RunError) -> Run:
         """Let a run wait for a person; not if somebody else has it meanwhile."""
         told = error if isinstance(error, RunError) else _run_error(error)
         log.error("run %s needs attention: %s", row.run_id, told, extra={"run_id": row.run_id})
-        stored = {"error": json.dumps(told._asdict()), "due_at": None}
-        entry = self._entry(EventKind.FAILED, row.workflow, "")
+        stored = json.dumps(told._asdict())
         with suppress(errors.LeaseLostError):
-            attention = RunStatus.NEEDS_ATTENTION
-            self.journal.update(row, **_freed(row, entry, status=attention, **stored))
+            freed = self._freed(row, RunStatus.NEEDS_ATTENTION, None, error=stored)
+            self.journal.update(row, **freed)
         return self.describe(row.run_id)
+
+    def _freed(
+        self, row: RunRow, status: RunStatus, due_at: float | None, **more: Any
+    ) -> dict[str, Any]:
+        """The changes with which a holder gives a run back."""
+        freed = {"worker": None, "token": row.token + 1, "lease_until": self.clock.now()}
+        return {**freed, "status": status, "due_at": due_at, **more}
 
     # ---- admission and children -----------------------------------------------------------------
 
-    def _admit(
-        self, workflow: Workflow, input: Any, run_id: str, parent: str | None, *, reuse: bool
-    ) -> str:
-        check_name(run_id, "run id")
-        found = structure(self._registered(workflow.name, workflow.version, run_id))
-        text, value = round_trip(input, "run", run_id, "input", self._settings.max_payload_bytes)
-        over = self.journal.row(run_id) if reuse else None
-        over = over if over is not None and over.status in ENDED else None
-        generation = 1 if over is None else over.generation + 1
-        row = RunRow(run_id, generation, workflow.name, workflow.version, found.hash, _PENDING)
-        if structure(workflow) != found:
-            raise _changed(row, list(found.calls), list(structure(workflow).calls))
-        payload = _admission(found, text, {"parent": parent} if parent else {})
-        entry = self._entry(EventKind.ADMITTED, row.workflow, payload)
-        row = row._replace(parent=parent, token=over.token + 1 if over else 0, lease_until=entry[3])
-        if not self.journal.admit((row, [entry]), over):
-            self._refuse_conflict(row, value)
-        return run_id
-
     def _refuse_conflict(self, requested: RunRow, value: Any) -> None:
         """The second half of `start` for a taken id: only the same request may ask again."""
-        row = self._row(requested.run_id)
-        facts = {"recorded": "a run that was pruned", "requested": _asked(requested, value)}
-        if row.pruned_at is None:
-            facts["recorded"] = _asked(row, self._history(row)[0].payload["input"])
-        if facts["recorded"] != facts["requested"]:
-            shown = {name: f"{text:.120}" for name, text in facts.items()}
-            raise errors.RunIdConflictError(run_id=row.run_id, **shown)
-
-    def _begin_child(self, workflow: Workflow, value: Any, run_id: str, parent: str) -> str:
-        return self._admit(workflow, value, run_id, parent, reuse=False)
+        row, asked = self.journal.row(requested.run_id), _asked(requested, value)
+        recorded = "a run that was pruned"
+        if row is not None and row.pruned_at is None:
+            recorded = _asked(row, self._history(row)[0].payload["input"])
+        if recorded != asked:
+            facts = {"recorded": f"{recorded:.120}", "requested": f"{asked:.120}"}
+            raise errors.RunIdConflictError(run_id=requested.run_id, **facts)
 
     def _drive_child(self, row: RunRow) -> bool:
         """Drive the child that a suspended run waits for; whether that brought it on."""
@@ -458,12 +438,6 @@ class Engine:
         if child is None or child.lease_until > self.clock.now() or child.due_at is None:
             return False
         return self.resume(child.run_id).status in ENDED
-
-    def _cancel_children(self, row: RunRow) -> None:
-        for child in self.journal.rows():
-            if child.parent == row.run_id and child.status not in ENDED:
-                with suppress(errors.DurableError):  # past its point of no return: it goes on
-                    self.cancel(child.run_id)
 
     # ---- reading --------------------------------------------------------------------------------
 
@@ -489,15 +463,7 @@ class Engine:
             raise _changed(row, admitted["calls"], list(found.calls))
         return workflow, {patch_id: patch_id in known for patch_id in (*found.patches, *known)}
 
-    def _row(self, run_id: str) -> RunRow:
-        row = self.journal.row(run_id)
-        if row is None:
-            raise errors.UnknownRunError(run_id=run_id, generation=1)
-        return row
-
     def _history(self, row: RunRow) -> list[Event]:
-        if row.pruned_at is not None:
-            raise errors.UnknownRunError(run_id=row.run_id, generation=row.generation)
         events = self.journal.events(row)
         if not events or events[0][1:3] != (EventKind.ADMITTED, row.workflow):
             raise errors.JournalCorruptError("the admission is missing", row.run_id, 1)
@@ -505,7 +471,7 @@ class Engine:
 
     def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
         """A run's row and history as of one moment, refused where they can't belong together."""
-        row = self._row(run_id)
+        row = self.journal.find(run_id)
         events = self._history(row)
         if row != self.journal.row(run_id):
             return self._read(run_id)  # another driver went on in between
@@ -530,11 +496,6 @@ def _admission(found: Structure, text: str, more: dict[str, Any]) -> str:
     patches = {"patches": found.patches} if found.patches else {}
     head = json.dumps({"calls": found.calls, **patches, **more})
     return f'{head[:-1]}, "input":{text}}}'
-
-
-def _freed(row: RunRow, entry: Entry, **changes: Any) -> dict[str, Any]:
-    """The changes with which a holder lets go of a run."""
-    return {"token": row.token + 1, "worker": None, "lease_until": entry[3], **changes}
 
 
 def _asked(row: RunRow, value: Any) -> str:

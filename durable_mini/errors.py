@@ -16,17 +16,21 @@ def message_of(error: BaseException) -> str:
         return "(its message can't be read)"
 
 
-class DurableError(Exception):
-    """Base of every error of the engine: a sentence with places for its facts.
+_REPAIR = "restore the code and resume, keep the old path with ctx.patched, or add a new version"
 
-    Each fact is an attribute too: `error.run_id`, `error.seq`, whatever the sentence speaks of.
+
+class DurableError(Exception):
+    """Base of every error of the engine: what happened and what to do next, with places for facts.
+
+    Each fact is an attribute too: `error.run_id`, `error.seq`, whatever the sentences speak of.
     """
 
-    _sentence = "{reason}"
+    _says, _next = "{reason}", ""
 
-    def __init__(self, **facts: Any) -> None:
-        self.__dict__.update(facts)
-        super().__init__(self._sentence.format_map(facts))
+    def __init__(self, reason: str = "", **facts: Any) -> None:
+        self.__dict__.update(facts, reason=reason)
+        text = f"{self._says}. Next: {self._next}." if self._next else self._says
+        super().__init__(text.format_map(self.__dict__))
 
     if TYPE_CHECKING:
 
@@ -39,7 +43,8 @@ class InvalidNameError(DurableError, ValueError):
     Facts: `what` (e.g. "step name"), `reason`.
     """
 
-    _sentence = "{what} {reason}. Next: use 1 to 200 printable characters."
+    _says = "{what} {reason}"
+    _next = "use 1 to 200 printable characters"
 
 
 class PayloadError(DurableError, ValueError):
@@ -49,9 +54,8 @@ class PayloadError(DurableError, ValueError):
     in it, e.g. "result['a'][2]"), `reason`; for a size also `size_bytes`, `limit_bytes`.
     """
 
-    _sentence = (
-        "{kind} {name!r}: {path} {reason}. Next: pass plain JSON, or a reference to the value."
-    )
+    _says = "{kind} {name!r}: {path} {reason}"
+    _next = "pass plain JSON, or a reference to the value"
 
 
 class DurableCallError(DurableError):
@@ -60,9 +64,8 @@ class DurableCallError(DurableError):
     Facts: `run_id`, `call` (what was called), `reason`.
     """
 
-    _sentence = (
-        "run {run_id}: {call} was called {reason}. Next: call it from the workflow function."
-    )
+    _says = "run {run_id}: {call} was called {reason}"
+    _next = "call it from the workflow function"
 
 
 class StepFailedError(DurableError):
@@ -71,7 +74,7 @@ class StepFailedError(DurableError):
     Facts: `type` and `message` of the original exception, `step`, `run_id`, `seq`.
     """
 
-    _sentence = "run {run_id}, event {seq}: step {step!r} failed: {type}: {message}"
+    _says = "run {run_id}, event {seq}: step {step!r} failed: {type}: {message}"
 
 
 class RunFailed(DurableError):  # noqa: N818 - a verdict that workflow code raises, not a fault
@@ -80,9 +83,6 @@ class RunFailed(DurableError):  # noqa: N818 - a verdict that workflow code rais
     Facts: `reason`.
     """
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason=reason)
-
 
 class NonDeterminismError(DurableError):
     """The code asked for something else than the journal holds. Nothing was executed or written.
@@ -90,11 +90,8 @@ class NonDeterminismError(DurableError):
     Facts: `run_id`, `seq`, `recorded`, `requested` (both readable).
     """
 
-    _sentence = (
-        "run {run_id}, event {seq}: the journal has {recorded}, the code asked for {requested}. "
-        "Next: restore what the code did when the run started, then resume; or keep the old path "
-        "for old runs with ctx.patched, or give the changed code a new version beside the old."
-    )
+    _says = "run {run_id}, event {seq}: the journal has {recorded}, the code asked for {requested}"
+    _next = _REPAIR
 
 
 class StructureUnreadableError(DurableError):
@@ -103,7 +100,7 @@ class StructureUnreadableError(DurableError):
     Facts: `workflow`, `reason`, `hint`.
     """
 
-    _sentence = "workflow {workflow!r}: {reason}. Next: {hint}."
+    _says, _next = "workflow {workflow!r}: {reason}", "{hint}"
 
 
 class StructureChangedError(DurableError):
@@ -113,11 +110,11 @@ class StructureChangedError(DurableError):
     `position` (from 1, of the first difference), `before`, `after` (the calls there).
     """
 
-    _sentence = (
+    _says = (
         "run {run_id}: workflow {workflow!r} version {version!r} changed since this run started. "
-        "First difference, durable call {position}: recorded {before}, now {after}. Next: restore "
-        "the code, keep the old path with ctx.patched, or register the new under another version."
+        "First difference, durable call {position}: recorded {before}, now {after}"
     )
+    _next = _REPAIR
 
 
 class RunIdConflictError(DurableError):
@@ -126,15 +123,15 @@ class RunIdConflictError(DurableError):
     Facts: `run_id`, `recorded`, `requested`.
     """
 
-    _sentence = (
-        "run {run_id} has {recorded}, requested was {requested}. Next: choose another run id."
-    )
+    _says = "run {run_id} has {recorded}, requested was {requested}"
+    _next = "choose another run id"
 
 
 class UnknownRunError(DurableError):
     """The journal holds no such run, or no such generation of it. Facts: `run_id`, `generation`."""
 
-    _sentence = "no run {run_id!r}, generation {generation}. Next: see `durable-mini runs JOURNAL`."
+    _says = "no run {run_id!r}, generation {generation}"
+    _next = "see `durable-mini runs JOURNAL`"
 
 
 class UnknownWorkflowError(DurableError):
@@ -143,10 +140,8 @@ class UnknownWorkflowError(DurableError):
     Facts: `workflow`, `version`, `registered`, `run_id`.
     """
 
-    _sentence = (
-        "run {run_id}: {workflow!r} version {version!r} isn't registered; what is: {registered}. "
-        "Next: pass it in Engine(journal, workflows=[...])."
-    )
+    _says = "run {run_id}: {workflow!r} version {version!r} isn't registered; what is: {registered}"
+    _next = "pass it in Engine(journal, workflows=[...])"
 
 
 class NotAJournalError(DurableError):
@@ -155,7 +150,8 @@ class NotAJournalError(DurableError):
     Facts: `path`, `reason`.
     """
 
-    _sentence = "{path} is not a journal: {reason}. Next: check the path; nothing was changed."
+    _says = "{path} is not a journal: {reason}"
+    _next = "check the path; nothing was changed"
 
 
 class JournalCorruptError(DurableError):
@@ -164,10 +160,8 @@ class JournalCorruptError(DurableError):
     Facts: `run_id` and `seq` of the first damage (None where unknown), `reason`.
     """
 
-    _sentence = (
-        "{where}: {reason}. Next: keep the file as it is and restore a copy; "
-        "`durable-mini verify JOURNAL` lists the damage."
-    )
+    _says = "{where}: {reason}"
+    _next = "keep the file, restore a copy; `durable-mini verify JOURNAL` lists the damage"
 
     def __init__(self, reason: str, run_id: str | None = None, seq: int | None = None) -> None:
         event = f", event {seq}" if seq else ""
@@ -182,7 +176,8 @@ class StorageError(DurableError):
     nobody can tell what the disk kept. Facts: `path`, `reason`.
     """
 
-    _sentence = "{path}: {reason}. Next: mend the cause, open the journal again and resume."
+    _says = "{path}: {reason}"
+    _next = "mend the cause, open the journal again and resume"
 
 
 class LeaseLostError(DurableError):
@@ -193,10 +188,8 @@ class LeaseLostError(DurableError):
     Facts: `run_id`, `worker`, `token` (what this worker held), `holder`, `held` (who holds what).
     """
 
-    _sentence = (
-        "run {run_id}: {worker} holds token {token}, the run is at token {held} of {holder}. "
-        "Next: nothing; the run goes on without this worker."
-    )
+    _says = "run {run_id}: {worker} holds token {token}, the run is at token {held} of {holder}"
+    _next = "nothing; the run goes on without this worker"
 
 
 class RunCancelledError(DurableError):
@@ -208,7 +201,7 @@ class RunCancelledError(DurableError):
     Facts: `run_id`, `seq`.
     """
 
-    _sentence = "run {run_id}, event {seq}: cancelled on request"
+    _says = "run {run_id}, event {seq}: cancelled on request"
 
 
 class BudgetExceededError(DurableError):
@@ -217,10 +210,8 @@ class BudgetExceededError(DurableError):
     Facts: `run_id`, `seq`, `limit` (the name of the budget), `spent`, `allowed`.
     """
 
-    _sentence = (
-        "run {run_id}, event {seq}: {limit} is {allowed:g}, this call would make it {spent:g}. "
-        "Next: start another run with a larger budget."
-    )
+    _says = "run {run_id}, event {seq}: {limit} is {allowed:g}, this call would make it {spent:g}"
+    _next = "start another run with a larger budget"
 
 
 class HistoryTooLongError(DurableError):
@@ -229,10 +220,8 @@ class HistoryTooLongError(DurableError):
     Facts: `run_id`, `seq`, `limit`.
     """
 
-    _sentence = (
-        "run {run_id}, event {seq}: the history may have {limit:,} events. Next: end generations "
-        "with ctx.continue_as_new in time; for this run raise max_events, then resume."
-    )
+    _says = "run {run_id}, event {seq}: the history may have {limit:,} events"
+    _next = "use ctx.continue_as_new in time; for this run raise max_events, then resume"
 
 
 class CompensationFailedError(DurableError):
@@ -241,7 +230,5 @@ class CompensationFailedError(DurableError):
     Facts: `run_id`, `step` (the compensation), `seq`, `type`, `message`.
     """
 
-    _sentence = (
-        "run {run_id}, event {seq}: compensation {step!r} failed: {type}: {message}. Next: mend "
-        "the cause, then engine.retry_compensation({run_id!r})."
-    )
+    _says = "run {run_id}, event {seq}: compensation {step!r} failed: {type}: {message}"
+    _next = "mend the cause, then engine.retry_compensation({run_id!r})"

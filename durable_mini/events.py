@@ -5,10 +5,14 @@ comes next (`replay`), where it is kept (`journal`), what its payload means (`co
 """
 
 import json
+import logging
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 from zlib import crc32
+
+log = logging.getLogger("durable_mini")
+log.addHandler(logging.NullHandler())  # silent until asked
 
 __all__ = ["Event", "EventKind", "Orphan", "Position", "Run", "RunError", "RunStatus"]
 
@@ -189,22 +193,16 @@ class Orphan(NamedTuple):
         return self.run.run_id
 
 
-_WAITING = {
-    EventKind.WAIT: "signal",
-    EventKind.TIMER: "timer",
-    EventKind.CHILD: "child",
-    EventKind.TRY: "the next try of",
-}
+_WAITING = {"wait": "signal", "timer": "timer", "child": "child", "try": "the next try of"}
 
 
 def waiting_for(events: Sequence[Event]) -> str | None:
     """What the history of a suspended run says that it waits for."""
-    answered = set[str]()
-    for event in reversed(events):
-        if event.kind in _WAITING and event.name not in answered:
-            due_at = event.payload.get("due_at")
-            until = "" if due_at is None else f" until {due_at:.15g}"
-            return f"{_WAITING[event.kind]} {event.name!r}{until}"
-        if event.kind not in OUTSIDE:
-            answered.add(event.name)
-    return None
+    latest = {event.name: event for event in events if event.kind not in OUTSIDE}
+    waits = [event for event in latest.values() if event.kind in _WAITING]
+    if not waits:
+        return None
+    event = max(waits)  # by sequence number
+    due_at = event.payload.get("due_at")
+    until = "" if due_at is None else f" until {due_at:.15g}"
+    return f"{_WAITING[event.kind]} {event.name!r}{until}"

@@ -5,7 +5,6 @@ is let go or the process dies; a lease that was lost is not asked for again. Lea
 refusing what a stale holder writes (`journal`).
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
@@ -13,10 +12,8 @@ from typing import NamedTuple
 
 from durable_mini.clock import SystemClock
 from durable_mini.errors import DurableError, LeaseLostError
-from durable_mini.events import RunRow
+from durable_mini.events import RunRow, log
 from durable_mini.journal import Journal
-
-log = logging.getLogger("durable_mini.lease")
 
 
 class Holder(NamedTuple):

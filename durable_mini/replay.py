@@ -23,7 +23,8 @@ _OUT_OF_ORDER = CLOSING | OUTSIDE | {EventKind.PATCH}
 class Cursor:
     """Walks a run's recorded events in step with its code.
 
-    Attributes: `tried` has, for each call whose tries all failed so far, how many they were and
+    Attributes: `spent` and `steps` count what has been handed out, or executed since, with earlier
+    generations; `tried` has, for each call whose tries all failed so far, how many they were and
     when the next one is due.
 
     Args:
@@ -40,6 +41,7 @@ class Cursor:
         self._position = 1  # the admission belongs to the engine, not to the code
         self._compare_arguments = compare_arguments
         self.tried: dict[str, tuple[int, float]] = {}
+        self.spent, self.steps = events[0].payload.get("spent", (0.0, 0))
 
     @property
     def replaying(self) -> bool:
@@ -96,10 +98,16 @@ class Cursor:
             raise self._diverged(event, *both)
         self._position += 1
         if not tried:
+            self.count(event.kind, payload.get("cost", 0.0))
             return event.seq, payload
         tries, _ = self.tried.get(name, (0, 0.0))
         self.tried[name] = tries + 1, payload["due_at"] or 0.0
         return None
+
+    def count(self, kind: EventKind, cost: float) -> None:
+        """Add a call to what the run has done and spent, over all its generations."""
+        self.steps += kind is EventKind.STEP or kind is EventKind.EFFECT
+        self.spent += cost
 
     def upcoming(self, kinds: Sequence[EventKind]) -> EventKind:
         """Which of these kinds the journal has next; the first where it has none of them."""

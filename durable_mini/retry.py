@@ -48,8 +48,7 @@ class RetryPolicy:
         [1, 2, 4, 5]
         """
         # At most 1,000 to the power of 64: enough to reach any cap, and still a float.
-        growth = self.factor ** min(tries - 1, 64)
-        return min(self.initial_s * growth, self.max_s)
+        return min(self.initial_s * self.factor ** min(tries - 1, 64), self.max_s)
 
     def allows(self, tries: int, error: BaseException) -> bool:
         """Whether another try may follow `tries` failed ones, the last with `error`.

@@ -24,18 +24,9 @@ __all__ = ["Structure", "Workflow", "structure", "workflow"]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _NAMED = frozenset({"step", "effect", "wait_signal", "compensate"})
-_UNNAMED = [
-    "now",
-    "random",
-    "uuid",
-    "sleep",
-    "gather",
-    "child",
-    "patched",
-    "continue_as_new",
-    "point_of_no_return",
-]
-_DURABLE = _NAMED.union(_UNNAMED)
+_UNNAMED = ("now", "random", "uuid", "sleep", "gather", "child", "patched")
+_DURABLE = _NAMED.union(_UNNAMED, ("continue_as_new", "point_of_no_return"))
+_FIRST = frozenset({"name", "calls", "workflow"})  # what the first argument may be called
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "PUSH_EXC")  # so begin instructions that branch
 _READ_ONLY = frozenset({"run_id", "generation", "attempt", "replaying"})
 
@@ -49,7 +40,7 @@ _WORDS = {"orelse": "else", "handlers": "except", "finalbody": "finally"}
 
 
 class Structure(NamedTuple):
-    """The durable calls of a workflow, readable and in order; their hash (hexadecimal); its patches.
+    """A workflow's durable calls, readable and in order; their hash (hexadecimal); its patches.
 
     Of `if ctx.patched("id")` it has the calls of the path that is taken, and no `if`: once a patch
     is taken for good and removed from the code, the structure stays what it was.
@@ -66,6 +57,7 @@ class Workflow:
     def __init__(self, fn: FunctionType, name: str, version: str) -> None:
         self.fn, self.name, self.version = fn, name, version
         self._structures: dict[frozenset[str] | None, Structure] = {}
+        self._definitions: dict[CodeType, _Function] = {}  # its own and its helpers', once read
         update_wrapper(self, fn)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +108,7 @@ def structure(workflow: Workflow, patches: Iterable[str] | None = None) -> Struc
     """
     known = None if patches is None else frozenset(patches)
     if known not in workflow._structures:
-        reader = _Reader(workflow.name, workflow.fn, 0, (), known, [])
+        reader = _Reader(workflow, workflow.fn, 0, (), known)
         calls = tuple(reader.lines())
         found = tuple(dict.fromkeys(reader.patches))
         workflow._structures[known] = Structure(structure_hash(calls), calls, found)
@@ -132,26 +124,27 @@ class _Reader:
     """Reads one function in the order in which it runs; a helper's source gets a reader of its own.
 
     Args:
-        workflow: its name, for the error.
+        workflow: whose structure it is; it keeps what was read.
         fn: the function, a plain one.
         parameter: which of its parameters is the context (place or name).
         outer: the functions that led here, so that a recursive helper ends.
         taken: the patches whose new path is read; None for all.
-        patches: where the ids of patches are collected.
+
+    Attributes: `patches` has the ids of the patches it came across.
     """
 
     def __init__(
         self,
-        workflow: str,
+        workflow: Workflow,
         fn: FunctionType,
         parameter: int | str,
         outer: Sequence[CodeType],
         taken: frozenset[str] | None,
-        patches: list[str],
     ) -> None:
-        self._taken, self.patches = taken, patches
+        self._taken, self.patches = taken, list[str]()
         self._workflow, self._fn, self._outer = workflow, fn, [*outer, fn.__code__]
-        self._node = self._definition_of(fn)
+        read = workflow._definitions
+        self._node = read[fn.__code__] = read.get(fn.__code__) or self._definition_of(fn)
         args = self._node.args
         known: dict[int | str, str] = {arg.arg: arg.arg for arg in (*args.args, *args.kwonlyargs)}
         known.update(enumerate(arg.arg for arg in (*args.posonlyargs, *args.args)))
@@ -191,7 +184,7 @@ class _Reader:
         return nodes[0]
 
     def _unreadable(self, reason: str, hint: str) -> StructureUnreadableError:
-        return StructureUnreadableError(workflow=self._workflow, reason=reason, hint=hint)
+        return StructureUnreadableError(workflow=self._workflow.name, reason=reason, hint=hint)
 
     def _read(self, node: ast.AST) -> list[str]:
         if isinstance(node, ast.Call):
@@ -240,7 +233,8 @@ class _Reader:
             else:
                 lines += self._read(argument)
         if isinstance(node.func, ast.Attribute) and durable:
-            lines.append(_call_line(node.func.attr, node.args))
+            named = [word.value for word in node.keywords if word.arg in _FIRST]
+            lines.append(_call_line(node.func.attr, [*node.args, *named]))
         for place in handed:
             lines += self._helper(node.func, place)
         return lines
@@ -252,8 +246,10 @@ class _Reader:
             return [f"the context is handed to {ast.unparse(func)}, which can't be read"]
         if found.__code__ in self._outer:
             return [f"{found.__name__} again"]
-        options = self._outer, self._taken, self.patches
-        return _Reader(self._workflow, found, place, *options).lines()
+        inner = _Reader(self._workflow, found, place, self._outer, self._taken)
+        lines = inner.lines()
+        self.patches += inner.patches
+        return lines
 
     def _patch_in(self, test: ast.expr) -> str | None:
         """The id where an `if` asks for a patch and for nothing else."""
@@ -289,14 +285,17 @@ def _call_line(method: str, args: list[ast.expr]) -> str:
         case "gather", [ast.Dict(keys, values), *_]:
             branches = (_branch(*both) for both in zip(keys, values, strict=True))
             return f"gather {', '.join(branches)}"
-        case "child", [of, *_]:
+        case "child", [ast.Name() | ast.Attribute() as of, *_]:
             return f"child {ast.unparse(of)}"
     return f"{method} with a computed name" if method in _NAMED and args else method
 
 
 def _branch(key: ast.expr | None, call: ast.expr) -> str:
-    kind = ast.unparse(call.func).lower() if isinstance(call, ast.Call) else "step"
-    return f"{kind} {ast.unparse(key) if key else 'more'}"
+    """Only what every Python spells alike: no other text of an expression goes into the hash."""
+    func = call.func if isinstance(call, ast.Call) else None
+    kind = getattr(func, "attr", getattr(func, "id", "step")).lower()
+    name = repr(key.value) if isinstance(key, ast.Constant) else "with a computed name"
+    return f"{kind} {name if key else 'more'}"
 
 
 def _is_at(node: _Function, code: CodeType) -> bool:

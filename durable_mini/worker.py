@@ -6,21 +6,17 @@ told to stop finishes the step it is in and gives the run back. Leaves to others
 (`engine`), refusing a stale worker's writes (`journal`).
 """
 
-import logging
 import os
 import signal
-import threading
 import uuid
 from collections.abc import Callable
+from threading import Event, current_thread, main_thread
+from typing import Any
 
 from durable_mini import errors
 from durable_mini.engine import Engine
-from durable_mini.events import Run, RunRow
+from durable_mini.events import Run, RunRow, log
 from durable_mini.lease import Holder
-
-log = logging.getLogger("durable_mini.worker")
-
-_AT_ONCE = 16  # due runs that are read at a time; all of them when none of these is to be had
 
 
 class Worker:
@@ -48,14 +44,13 @@ class Worker:
         poll_s: float = 0.05,
         on_attempt: Callable[[Run], None] = lambda run: None,
     ) -> None:
-        if not 0 < heartbeat_s <= lease_s / 2 or poll_s <= 0:
-            given = f"lease_s={lease_s}, heartbeat_s={heartbeat_s}, poll_s={poll_s}"
-            raise ValueError(f"{given}: all above 0, and two heartbeats in a lease")
+        if not 0 < heartbeat_s <= lease_s / 2:
+            raise ValueError(f"heartbeat_s={heartbeat_s} is no more than half of lease_s={lease_s}")
         self.worker_id = worker_id or f"worker-{os.getpid()}-{uuid.uuid4().hex[:4]}"
         self._engine, self._poll_s, self._on_attempt = engine, poll_s, on_attempt
-        self._stop = threading.Event()
+        self._stop = Event()
         self._holder = Holder(self.worker_id, lease_s, heartbeat_s, self._stop.is_set)
-        self._refused: set[RunRow] = set()  # what can't be driven, as long as it stands like this
+        self._refused = set[RunRow]()  # what can't be driven, as long as it stands like this
 
     def stop(self) -> None:
         """Ask the worker to finish the step it is in, to give its run back, and to return."""
@@ -66,75 +61,62 @@ class Worker:
 
         A run that is suspended until later, for a back-off too, doesn't keep it.
         """
-        return self._work(until_idle=True)
-
-    def run_forever(self) -> int:
-        """Drive runs until `stop` is called, or SIGTERM or SIGINT arrives; how many attempts.
-
-        The second signal of a kind does what it would have done without this worker.
-        """
-        numbers = (signal.SIGTERM, signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread():
-            return self._work(until_idle=False)
-        before = {number: signal.signal(number, self._on_signal) for number in numbers}
-        self._before = before
-        try:
-            return self._work(until_idle=False)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        log.info("%s stops after this step", self.worker_id, extra={"signal": number})
-        signal.signal(number, self._before[signal.Signals(number)])
-        self.stop()
-
-    def _work(self, *, until_idle: bool) -> int:
-        attempts = 0
-        while not self._stop.is_set():
-            drove, waits = self._take_one()
+        attempts, busy = 0, True
+        while busy and not self._stop.is_set():
+            drove, busy = self._pass()
             attempts += drove
-            if not drove and not waits and until_idle:
-                break
-            if not drove:
+            if busy and not drove:
                 self._engine.clock.sleep(self._poll_s)
         return attempts
 
-    def _take_one(self) -> tuple[bool, bool]:
-        """Drive the run that has waited longest: whether there was one, and whether to wait on."""
-        waits = False
-        for limit in (_AT_ONCE, -1):
-            rows = self._engine.journal.due(self._engine.clock.now(), limit)
-            for row in rows:
-                waits = waits or row.lease_until > self._engine.clock.now()
-                if self._is_free(row) and self._drove(row):
-                    return True, waits
-            if len(rows) < _AT_ONCE:
+    def run_forever(self) -> None:
+        """Drive runs until `stop` is called, or SIGTERM or SIGINT arrives.
+
+        The second signal does what it would have done without this worker.
+        """
+        before: dict[int, Any] = {}
+
+        def on_signal(number: int, _frame: object) -> None:
+            self.stop()
+            signal.signal(number, before[number])
+
+        if current_thread() is main_thread():
+            for number in map(int, (signal.SIGTERM, signal.SIGINT)):
+                before[number] = signal.signal(number, on_signal)
+        while not self._stop.is_set():
+            self.run_until_idle()
+            self._engine.clock.sleep(self._poll_s)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def _pass(self) -> tuple[int, bool]:
+        """Drive every run that is due, once: how many attempts, and whether to look again."""
+        drove, leased = 0, False
+        for row in self._engine.journal.due(self._engine.clock.now()):
+            free = self._is_free(row)
+            leased = leased or not free
+            if free and self._engine.registers(row) and row not in self._refused:
+                drove += self._drive(row)
+            if self._stop.is_set():
                 break
-        return False, waits
+        return drove, leased or drove > 0
 
     def _is_free(self, row: RunRow) -> bool:
-        """Whether this worker may claim a run that is due."""
-        if not self._engine.registers(row) or row in self._refused:
-            return False
         now = self._engine.clock.now()
         if row.lease_until > now + row.lease_s:  # the clock was set back: nobody waits for that
             self._engine.journal.replace(row, row._replace(lease_until=now + row.lease_s))
         return row.lease_until <= now
 
-    def _drove(self, row: RunRow) -> bool:
+    def _drive(self, row: RunRow) -> bool:
         """Claim and drive one run; what is wrong with one doesn't keep the worker from others."""
         try:
             run = self._engine.drive(row, self._holder)
-        except errors.LeaseLostError as lost:
-            log.warning("%s", lost, extra={"run_id": row.run_id})
-            return True
         except errors.StorageError:
             raise
-        except errors.DurableError as refused:
-            log.error("%s", refused, extra={"run_id": row.run_id})
+        except errors.DurableError as error:
+            log.warning("%s: %s", self.worker_id, error, extra={"run_id": row.run_id})
             self._refused.add(row)
-            return False
+            return isinstance(error, errors.LeaseLostError)
         if run is not None:
             self._on_attempt(run)
         return run is not None

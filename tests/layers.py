@@ -20,9 +20,9 @@ RANKS = {
     "journal": 2,
     "replay": 3,
     "structure": 3,
-    "context": 4,
-    "saga": 4,
+    "saga": 3,
     "lease": 3,
+    "context": 4,
     "engine": 5,
     "worker": 5,
     "": 6,  # durable_mini/__init__.py
@@ -31,6 +31,7 @@ RANKS = {
     "cli": 11,
     "__main__": 12,
 }
+WITHIN_A_RANK = {"worker": "engine"}  # a worker drives an engine, which knows nothing of it
 
 
 def modules() -> dict[str, Path]:

@@ -23,6 +23,7 @@ from children import as_nobody, in_child
 from durable_mini import (
     Context,
     DurableError,
+    Effect,
     Engine,
     InvalidNameError,
     JournalCorruptError,
@@ -443,26 +444,51 @@ def test_a_byte_flipped_anywhere_in_the_file_is_told_or_harmless(
 # Names and values
 
 
+# By name: the call with a name and a body that must not run, and what its error calls the name.
+NAMED_CALLS: dict[str, tuple[Callable[..., Any], str]] = {
+    "step": (lambda ctx, name, body: ctx.step(name, body, "x"), "step name"),
+    "effect": (lambda ctx, name, body: ctx.effect(name, body, "x"), "step name"),
+    "branch": (lambda ctx, name, body: ctx.gather({"a": (body,), name: (body,)}), "step name"),
+    "effect in a branch": (lambda ctx, name, body: ctx.gather({name: Effect(body)}), "step name"),
+    "wait_signal": (lambda ctx, name, _: ctx.wait_signal(name), "wait name"),
+    "compensate": (lambda ctx, name, body: ctx.compensate(name, body), "compensate name"),
+}
+
+
 @pytest.mark.parametrize(
     "name", ["", "m" * 1_048_576, "two\nlines", "tab\t", "\ud800", None, b"bytes", 7]
 )
-@pytest.mark.parametrize("call", ["step", "effect"])
-def test_a_step_name_that_cannot_be_stored_is_refused_by_name(call: str, name: Any) -> None:
+@pytest.mark.parametrize(("call", "words"), NAMED_CALLS.values(), ids=NAMED_CALLS.keys())
+def test_a_name_that_cannot_be_stored_is_refused_by_name(
+    call: Callable[..., Any], words: str, name: Any
+) -> None:
     executed: list[str] = []
 
     @workflow(version="1")
     def order(ctx: Context, item: Any) -> None:
-        getattr(ctx, call)(name, executed.append, "executed")
+        call(ctx, name, executed.append)
 
     engine = Engine(MemoryJournal(), [order])
     stopped = engine.run(order, None, run_id="r-1")
     assert stopped.status is RunStatus.NEEDS_ATTENTION
     assert stopped.error is not None
     assert stopped.error.type == "InvalidNameError"
-    assert stopped.error.message.startswith("step name ")
+    assert stopped.error.message.startswith(f"{words} is ")
     assert "1 to 200 printable characters" in stopped.error.message
     assert len(stopped.error.message) < 300
     assert executed == []
+    assert len(engine.history("r-1")) == 1
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\0b", "two\nlines", None, 3])
+def test_a_signal_name_or_id_that_cannot_be_stored_writes_nothing(name: Any) -> None:
+    engine = Engine(MemoryJournal(), [fill])
+    engine.start(fill, 1, run_id="r-1")
+    with pytest.raises(InvalidNameError, match=r"^signal name "):
+        engine.signal("r-1", name, 1)
+    if name is not None:  # None asks for a random one
+        with pytest.raises(InvalidNameError, match=r"^signal id "):
+            engine.signal("r-1", "go", 1, signal_id=name)
     assert len(engine.history("r-1")) == 1
 
 

@@ -12,17 +12,22 @@ import pytest
 from support import RUN_ID, Counted, crash, resume, run_live, scripted, texts
 
 from durable_mini import (
+    Context,
     DurableCallError,
     Engine,
     FakeClock,
+    LeaseLostError,
     MemoryJournal,
     NonDeterminismError,
     RetryPolicy,
+    RunCancelledError,
     RunFailed,
     RunStatus,
     SQLiteJournal,
     StepFailedError,
     StorageError,
+    in_threads,
+    in_turn,
     workflow,
 )
 from durable_mini.events import Position
@@ -220,31 +225,19 @@ def test_key_is_the_same_at_every_try_in_every_attempt_and_after_replay(journal)
         lambda c: c.effect("pay", lambda idempotency_key: idempotency_key),
     )
     clock = FakeClock()
-    for attempt in range(2):  # each dies in the crash window of the second effect
-        probe = CrashAt("pay", Position.WINDOW, occurrence=2 if attempt == 0 else 1)
-        engine = Engine(
-            journal, [agent := scripted(*script)], probe=dies_at_charge(probe), clock=clock
-        )
+    for executions in (4, 2):  # each attempt dies in the crash window of the second effect
+        probe = CrashAt("pay", Position.WINDOW, occurrence=executions)
+        engine = Engine(journal, [agent := scripted(*script)], probe=probe, clock=clock)
         engine.start(agent, run_id=RUN_ID)
         with pytest.raises(InjectedCrash):
             engine.resume(RUN_ID)
     run = resume(journal, scripted(*script), clock=clock)
     assert seen == [f"{RUN_ID}/pay#2"] * 6
     assert run.result == [None, 40, f"{RUN_ID}/pay#3"]
-
-
-def dies_at_charge(crash_at):
-    """A probe that counts bodies that were done, whatever number of tries each of them took."""
-    done = 0
-
-    def probe(position, _kind, name):
-        nonlocal done
-        if position is Position.WINDOW:
-            done += 1
-            if done == crash_at.occurrence:
-                raise InjectedCrash(position, _kind, name)
-
-    return probe
+    *_, charged, _, _ = history = Engine(journal).history(RUN_ID)
+    keyed = [event.payload["key"] for event in history if event.kind in ("try", "effect")]
+    assert keyed == [f"{RUN_ID}/pay", *[f"{RUN_ID}/pay#2"] * 4, f"{RUN_ID}/pay#3"]
+    assert charged.payload["tries"] == 4, "three failures are on record, two successes were lost"
 
 
 # Cost
@@ -357,6 +350,43 @@ def test_arguments_that_contain_themselves_are_refused_before_anything_is_execut
     assert (body.calls, len(texts(journal))) == ([], 1)
 
 
+# Every durable call there is
+
+
+@workflow(version="1")
+def grandchild(ctx, _):
+    return ctx.step("work", len, "")
+
+
+# By name: the call, with a body that must not run, and the words that an error has for it.
+CALLS = {
+    "step": (lambda c, body: c.step("inner", body), "step 'inner'"),
+    "effect": (lambda c, body: c.effect("inner", body), "effect 'inner'"),
+    "now": (lambda c, _: c.now(), "now"),
+    "random": (lambda c, _: c.random(), "random"),
+    "uuid": (lambda c, _: c.uuid(), "uuid"),
+    "gather": (lambda c, body: c.gather({"inner": (body,)}), "step 'inner'"),
+    "sleep": (lambda c, _: c.sleep(1), "timer 'sleep'"),
+    "wait_signal": (lambda c, _: c.wait_signal("go"), "wait 'go'"),
+    "child": (lambda c, _: c.child(grandchild), f"child '{RUN_ID}/grandchild'"),
+    "patched": (lambda c, _: c.patched("p"), "patch 'p'"),
+    "compensate": (lambda c, body: c.compensate("inner", body), "compensate 'inner'"),
+    "point_of_no_return": (lambda c, _: c.point_of_no_return(), "pivot"),
+    "continue_as_new": (lambda c, _: c.continue_as_new(), "continued"),
+}
+
+
+def test_every_durable_call_is_in_the_table():
+    attributes = {name for name, value in vars(Context).items() if not name.startswith("_")}
+    engines = {"check_end", "check_stopped", "leave", "replaying", "unread", "unwind"}
+    assert attributes - engines == CALLS.keys()
+
+
+def only_run(journal):
+    """Whether no child was admitted either."""
+    return [run.run_id for run in Engine(journal).runs()] == [RUN_ID]
+
+
 # A stop can't be swallowed
 
 
@@ -394,15 +424,13 @@ def test_swallowed_divergence_still_stops_the_run(journal, then):
     calls = (
         lambda c: c.step("b", body, 1),
         lambda c: c.step("a", body, 1),  # what the journal has: too late
-        lambda c: c.effect("c", body),
-        lambda c: c.now(),
-        lambda c: c.random(),
-        lambda c: c.uuid(),
+        *(lambda c, call=call: call(c, body) for call, _ in CALLS.values()),
     )
     with pytest.raises(NonDeterminismError) as caught:
         resume(journal, swallowing(*calls, then=then, seen=seen))
     assert seen == [caught.value] * len(calls), "every later call raises the first stop"
     assert (texts(journal), len(body.calls)) == (history, 1)
+    assert only_run(journal)
     assert Engine(journal).describe(RUN_ID).status is RunStatus.NEEDS_ATTENTION
 
 
@@ -425,6 +453,72 @@ def test_swallowed_crash_still_ends_the_attempt(journal, position, then):
     assert resume(journal, scripted(*calls)).result == ["a", "b", "c"]
 
 
+WAITS = {
+    "a sleep": lambda c: c.sleep(60),
+    "a signal": lambda c: str(c.wait_signal("go", timeout_s=60)),
+    "a child": lambda c: c.child(slow),
+}
+
+
+@workflow(version="1")
+def slow(ctx, _):
+    ctx.sleep(60)
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
+@pytest.mark.parametrize("then", ENDINGS.values(), ids=ENDINGS.keys())
+def test_swallowed_suspension_still_suspends_the_run(journal, wait, then):
+    body, clock = Counted(), FakeClock()
+    seen: list[BaseException] = []
+    calls = (wait, lambda c: c.step("b", body, "b"))
+    engine = Engine(journal, [agent := swallowing(*calls, then=then, seen=seen), slow], clock=clock)
+    run = engine.run(agent, run_id=RUN_ID)
+    assert (run.status, run.error) == (RunStatus.SUSPENDED, None)
+    assert seen == [seen[0]] * 2
+    assert body.calls == []
+    assert journal.row(RUN_ID).worker is None, "it holds nothing"
+    clock.advance(60)
+    repaired = Engine(journal, [agent := scripted(*calls), slow], clock=clock).resume(RUN_ID)
+    assert (repaired.status, repaired.result[1]) == (RunStatus.COMPLETED, "b")
+
+
+@pytest.mark.parametrize("then", ENDINGS.values(), ids=ENDINGS.keys())
+def test_swallowed_cancellation_still_cancels_and_compensates(journal, then):
+    body, undone = Counted(), Counted()
+    seen: list[BaseException] = []
+    calls = (
+        lambda c: c.compensate("a", undone, "a"),
+        lambda c: c.step("a", body, "a"),
+        lambda c: engine.cancel(RUN_ID),
+        lambda c: c.step("b", body, "b"),
+        lambda c: c.step("c", body, "c"),
+    )
+    engine = Engine(journal, [agent := swallowing(*calls, then=then, seen=seen)])
+    run = engine.run(agent, run_id=RUN_ID)
+    assert (run.status, run.error.type) == (RunStatus.CANCELLED, "RunCancelledError")
+    assert [type(error) for error in seen] == [RunCancelledError] * 2
+    assert (body.calls, undone.calls) == ([("a",)], [("a",)])
+    assert resume(journal, agent) == run
+
+
+@pytest.mark.parametrize("then", ENDINGS.values(), ids=ENDINGS.keys())
+def test_swallowed_loss_of_the_lease_still_ends_the_attempt(journal, then):
+    body, taken = Counted(), []
+    seen: list[BaseException] = []
+    calls = [lambda c, name=name: c.step(name, body, name) for name in "abc"]
+
+    def take_over(_):
+        taken.append(resume(journal, scripted(*calls)))
+
+    agent = swallowing(calls[0], take_over, *calls[1:], then=then, seen=seen)
+    with pytest.raises(LeaseLostError) as caught:
+        run_live(journal, agent)
+    assert seen == [caught.value] * 2
+    assert body.calls == [("a",), ("b",), ("c",)], "the loser's next step did no work"
+    assert Engine(journal).describe(RUN_ID) == taken[0]
+    assert (taken[0].result, taken[0].attempts) == (["a", "b", "c"], 2)
+
+
 def test_crash_isnt_taken_by_code_that_catches_exceptions(journal):
     @workflow(version="1")
     def agent(ctx, _):
@@ -444,10 +538,10 @@ class FailingJournal(MemoryJournal):
         super().__init__()
         self.fails_at = seq
 
-    def append(self, *args, **kwargs):
-        if any(getattr(arg, "seq", 0) == self.fails_at for arg in args):
+    def append(self, row, entry, **options):
+        if self.peek(row) + 1 == self.fails_at:
             raise StorageError(path="journal.db", reason="the disk is full")
-        super().append(*args, **kwargs)
+        return super().append(row, entry, **options)
 
 
 @pytest.mark.parametrize("then", ENDINGS.values(), ids=ENDINGS.keys())
@@ -562,24 +656,35 @@ def test_a_result_too_large_for_the_journal_needs_attention(journal):
 # Where a durable call may be made
 
 
-@pytest.mark.parametrize("call", ["step", "effect", "now", "random", "uuid"])
-def test_durable_call_in_a_steps_body_raises_at_once_and_nothing_is_recorded(journal, call):
+@pytest.mark.parametrize(("call", "words"), CALLS.values(), ids=CALLS.keys())
+def test_durable_call_in_a_steps_body_raises_at_once_and_nothing_is_recorded(journal, call, words):
     inner = Counted()
-
-    def body_of(ctx):
-        def body(**_):
-            arguments = ("inner", inner) if call in ("step", "effect") else ()
-            return getattr(ctx, call)(*arguments)
-
-        return body
-
     retry = RetryPolicy(max_attempts=5)
-    agent = scripted(lambda c: c.effect("outer", body_of(c), retry=retry))
+    agent = scripted(lambda c: c.effect("outer", lambda **_: call(c, inner), retry=retry))
     run = run_live(journal, agent, clock=FakeClock())
     assert (run.status, run.error.type) == (RunStatus.NEEDS_ATTENTION, "DurableCallError")
-    for part in (RUN_ID, "'outer'", call, "body", "Next:"):
+    for part in (RUN_ID, "'outer'", words, "body", "Next:"):
         assert part in run.error.message
     assert (inner.calls, len(texts(journal))) == ([], 1)
+    assert only_run(journal)
+
+
+@pytest.mark.parametrize("spread", [in_threads, in_turn])
+@pytest.mark.parametrize(("call", "words"), CALLS.values(), ids=CALLS.keys())
+def test_durable_call_in_a_branch_raises_at_once_and_none_of_the_branches_is_recorded(
+    journal, call, words, spread
+):
+    inner = Counted()
+
+    def branches(ctx):
+        return ctx.gather({"bad": (lambda: call(ctx, inner),), "other": (len, "abc")})
+
+    run = run_live(journal, scripted(branches), spread=spread)
+    assert (run.status, run.error.type) == (RunStatus.NEEDS_ATTENTION, "DurableCallError")
+    assert words in run.error.message
+    assert "'bad'" not in [name for _, _, name, _ in texts(journal)]
+    assert inner.calls == []
+    assert only_run(journal)
 
 
 @pytest.mark.parametrize("swallowed", [Exception, BaseException])
@@ -618,20 +723,21 @@ def in_a_thread(work):
     return raised
 
 
-@pytest.mark.parametrize("call", ["step", "effect", "now", "random", "uuid"])
-def test_durable_call_from_another_thread_raises_there_and_stops_the_run(journal, call):
+@pytest.mark.parametrize(("call", "words"), CALLS.values(), ids=CALLS.keys())
+def test_durable_call_from_another_thread_raises_there_and_stops_the_run(journal, call, words):
     inner, raised = Counted(), []
 
     def threaded(ctx):
-        arguments = ("inner", inner) if call in ("step", "effect") else ()
-        raised.extend(in_a_thread(lambda: getattr(ctx, call)(*arguments)))
+        raised.extend(in_a_thread(lambda: call(ctx, inner)))
 
     run = run_live(journal, scripted(threaded))
     (error,) = raised
     assert isinstance(error, DurableCallError)
     assert "another thread" in str(error)
+    assert words in str(error)
     assert (run.status, run.error.message) == (RunStatus.NEEDS_ATTENTION, str(error))
     assert (inner.calls, len(texts(journal))) == ([], 1)
+    assert only_run(journal)
 
 
 def test_durable_call_from_another_thread_while_a_step_runs_raises_there(journal):
@@ -657,8 +763,8 @@ def test_a_run_can_be_driven_in_any_thread(journal_path):
 
 
 @pytest.mark.parametrize("outcome", ["completes", "fails", "has a bug", "crashes"])
-@pytest.mark.parametrize("call", ["step", "effect", "now", "random", "uuid"])
-def test_context_that_escaped_is_refused_after_the_end(journal, call, outcome):
+@pytest.mark.parametrize(("call", "words"), CALLS.values(), ids=CALLS.keys())
+def test_context_that_escaped_is_refused_after_the_end(journal, call, words, outcome):
     escaped, body = [], Counted()
 
     def end(ctx):
@@ -676,11 +782,28 @@ def test_context_that_escaped_is_refused_after_the_end(journal, call, outcome):
     else:
         run_live(journal, scripted(end))
     before = texts(journal)
-    arguments = ("late", body) if call in ("step", "effect") else ()
-    with pytest.raises(DurableCallError, match="after the attempt ended"):
-        getattr(escaped[0], call)(*arguments)
+    with pytest.raises(DurableCallError, match=f"{words}.* after the attempt ended"):
+        call(escaped[0], body)
     assert (texts(journal), body.calls) == (before, [])
+    assert only_run(journal)
     assert escaped[0].run_id == RUN_ID
+
+
+@pytest.mark.parametrize("call", [call for call, _ in CALLS.values()], ids=CALLS.keys())
+def test_context_of_a_suspended_attempt_raises_the_suspension_again(journal, call):
+    escaped, body = [], Counted()
+    script = (escaped.append, lambda c: c.sleep(60), lambda c: c.step("late", body, 1))
+    clock = FakeClock()
+    assert run_live(journal, scripted(*script), clock=clock).status is RunStatus.SUSPENDED
+    before = texts(journal)
+    clock.advance(60)  # the wait is over, and this attempt with it
+    with pytest.raises(BaseException) as again:
+        call(escaped[0], body)
+    assert not isinstance(again.value, Exception)
+    assert again.value is escaped[0].stopped
+    assert (texts(journal), body.calls) == (before, [])
+    assert only_run(journal)
+    assert resume(journal, scripted(*script), clock=clock).result == [None, None, 1]
 
 
 def test_context_of_an_older_attempt_is_refused_while_a_newer_one_drives(journal):

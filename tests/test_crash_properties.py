@@ -7,9 +7,10 @@ A schedule says for attempt after attempt at which live call, and where in it, t
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,9 @@ import pytest
 from hypothesis import event, given, settings, strategies as st
 
 from durable_mini import (
+    TIMED_OUT,
     Context,
+    Effect,
     Engine,
     Event,
     EventKind,
@@ -29,11 +32,14 @@ from durable_mini import (
     Run,
     RunStatus,
     SQLiteJournal,
+    Step,
     StepFailedError,
     Workflow,
+    in_turn,
     workflow,
 )
 from durable_mini.journal import Journal
+from durable_mini.journal.file import FileJournal
 from durable_mini.lab import REFERENCE_SHAPE, InjectedCrash, Ledger, agent_in
 from durable_mini.ops import verify
 
@@ -42,47 +48,69 @@ BEFORE, WINDOW, AFTER = Position
 # The programs
 
 
+class Given(NamedTuple):
+    """A step or an effect on the number of its call, as `gather` is given it."""
+
+    kind: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    max_attempts: int = 1
+    cost: float = 0.0
+
+    def as_branch(self) -> Step:
+        if self.kind == "effect":
+            return Effect(self.fn, *self.args)
+        return Step(self.fn, *self.args, retry=RetryPolicy(self.max_attempts), cost=self.cost)
+
+
 class World:
     """What the steps of a program work on; it counts what is really executed.
 
-    Attributes: `succeeded` and `failed` (executions by call number), `current` (the call whose body
-    ran last), `recorded` (calls that the journal knows), `repeated` (calls that were executed
-    although the journal knew them: there must be none).
+    Attributes: `executed` (by call number and outcome), `last` (of these the one that was executed
+    last), `failed_tries` (by call number, those that the journal knows), `recorded` (calls whose
+    outcome the journal knows), `wrong` (what must never happen: a call that was executed although
+    the journal knew it, an undo that was told another effect's key).
+
+    Args:
+        branch: makes of a call what `gather` takes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, branch: Callable[[Given], Any] = Given.as_branch) -> None:
+        self.branch = branch
         self.ledger = Ledger(honour_keys=True)
-        self.succeeded: Counter[int] = Counter()
-        self.failed: Counter[int] = Counter()
-        self.current = -1
+        self.executed: Counter[tuple[int, str]] = Counter()
+        self.last = (-1, "")
+        self.failed_tries: Counter[int] = Counter()
         self.recorded: set[int] = set()
-        self.repeated: list[int] = []
-        self._tries: Counter[int] = Counter()
-
-    def lose_worker(self) -> None:
-        """A worker died: whatever answered its tries begins anew."""
-        self._tries.clear()
+        self.wrong: list[tuple[str, int]] = []
+        self._keys: dict[int, str] = {}
 
     def work(self, call: int, value: int, failures: int) -> dict[Any, Any]:
-        """A step that fails so many times, then gives something that JSON changes."""
-        self._enter(call)
-        self._tries[call] += 1
-        if self._tries[call] <= failures:
-            self.failed[call] += 1
+        """A step that fails so many times on record, then gives something that JSON changes."""
+        if self.failed_tries[call] < failures:
+            self._enter(call, "failed")
             raise ConnectionError(f"call {call} fails")
-        self.succeeded[call] += 1
+        self._enter(call, "succeeded")
         return {"value": (call, value), 1: None}
 
     def post(self, call: int, idempotency_key: str) -> str:
         """An effect: the receiver drops what it has seen."""
-        self._enter(call)
-        self.succeeded[call] += 1
+        self._enter(call, "succeeded")
+        self._keys[call] = idempotency_key
         return self.ledger.post("post", str(call), call, idempotency_key)
 
-    def _enter(self, call: int) -> None:
-        self.current = call
+    def undo(self, call: int, of: int, idempotency_key: str, effect_key: str) -> str:
+        """What undoes the effect `of`; it runs after everything else, in the run's last breath."""
+        self._enter(call, "succeeded")
+        if effect_key != self._keys[of]:
+            self.wrong.append(("undo", call))
+        return self.ledger.post("undo", str(call), of, idempotency_key)
+
+    def _enter(self, call: int, outcome: str) -> None:
+        self.last = call, outcome
+        self.executed[self.last] += 1
         if call in self.recorded:
-            self.repeated.append(call)
+            self.wrong.append(("again", call))
 
 
 class Stage:
@@ -110,9 +138,28 @@ def run_block(
             found.append(str(seen))  # a tuple that was still one would show
         elif kind == "effect":
             found.append(ctx.effect(parts[0], world.post, next(calls)))
+        elif kind == "saga":
+            undo, charge = next(calls), next(calls)
+            ctx.compensate(parts[0], world.undo, undo, charge)
+            found.append(ctx.effect(parts[0], world.post, charge))
+        elif kind == "gather":
+            branches = {
+                f"branch {place}": world.branch(branch_of(world, next(calls), leaf))
+                for place, leaf in enumerate(parts[0])
+            }
+            found.append(str(ctx.gather(branches)))
         elif kind == "record":
             next(calls)
             found.append({"now": ctx.now, "random": ctx.random, "uuid": ctx.uuid}[parts[0]]())
+        elif kind == "sleep":
+            ctx.sleep(parts[0])
+        elif kind == "wait":
+            found.append(str(ctx.wait_signal("nobody sends it", timeout_s=parts[0])))
+        elif kind == "patch":
+            if ctx.patched("p"):
+                found.append("new path")
+            else:
+                found.append("old path")
         elif kind == "branch":
             next(calls)
             run_block(ctx, world, parts[0] if ctx.random() < 0.5 else parts[1], found, calls)
@@ -127,11 +174,26 @@ def run_block(
                 found.append(f"{failure.type}: {failure.message} ({failure.step})")
 
 
+def branch_of(world: World, call: int, leaf: list[Any]) -> Given:
+    if leaf[0] == "effect":
+        return Given("effect", world.post, (call,))
+    _, _, value, failures, tries = leaf
+    return Given("step", world.work, (call, value, failures), tries, 0.1)
+
+
 NAMES = st.sampled_from(["plan", "draft", "sénd", "a/b#2"])
-LEAVES = st.one_of(
+STEPS_AND_EFFECTS = st.one_of(
     st.tuples(st.just("step"), NAMES, st.integers(-9, 9), st.integers(0, 2), st.integers(1, 3)),
     st.tuples(st.just("effect"), NAMES),
+)
+SAGAS = st.tuples(st.just("saga"), NAMES)
+LEAVES = st.one_of(
+    STEPS_AND_EFFECTS,
+    SAGAS,
+    st.tuples(st.just("gather"), st.lists(STEPS_AND_EFFECTS, max_size=4)),
     st.tuples(st.just("record"), st.sampled_from(["now", "random", "uuid"])),
+    st.tuples(st.sampled_from(["sleep", "wait"]), st.integers(0, 100)),
+    st.tuples(st.just("patch")),
 )
 NODES = st.recursive(
     LEAVES,
@@ -142,9 +204,14 @@ NODES = st.recursive(
     ),
     max_leaves=8,
 )
-PROGRAMS = st.lists(NODES, min_size=1, max_size=5)
+FAILURES = st.tuples(st.just("step"), NAMES, st.just(0), st.just(2), st.integers(1, 2))
+UNDOING = st.tuples(st.lists(NODES, max_size=2), st.lists(SAGAS, min_size=1, max_size=3), FAILURES)
+PROGRAMS = st.one_of(
+    st.lists(NODES, min_size=1, max_size=5),
+    UNDOING.map(lambda parts: [*parts[0], *parts[1], parts[2]]),
+)
 SCHEDULES = st.lists(
-    st.tuples(st.integers(1, 5), st.sampled_from(Position)), min_size=1, max_size=6
+    st.tuples(st.integers(1, 6), st.sampled_from(Position)), min_size=1, max_size=6
 )
 
 
@@ -156,7 +223,7 @@ class Call(NamedTuple):
 
     kind: str
     name: str
-    outcome: Any
+    outcome: Any = None
 
     @classmethod
     def of(cls, event: Event) -> Call:
@@ -167,28 +234,90 @@ class Call(NamedTuple):
 class CrashFree:
     """A context without engine or journal. Chance is told what it drew in the run it is compared
     with.
+
+    Attributes: `calls` (what a journal would hold), `cost`, `waits` (how often the run would have
+    been suspended).
     """
 
-    def __init__(self, drawn: list[Any]) -> None:
+    def __init__(self, world: World, drawn: list[Any]) -> None:
         self.calls: list[Call] = []
-        self._drawn = iter(drawn)
+        self.cost, self.waits = 0.0, 0
+        self._world, self._drawn = world, iter(drawn)
+        self._undos: list[tuple[str, int, int]] = []
+        self._patches: set[str] = set()
 
     def step(self, name: str, fn: Any, /, *args: Any, retry: Any = None, cost: float = 0) -> Any:
-        for _ in range(retry.max_attempts if retry else 1):
-            try:
-                call, value = fn(*args)["value"]
-            except ConnectionError as error:
-                failure = {"type": "ConnectionError", "message": str(error)}
-            else:
-                result = {"value": [call, value], "1": None}
-                self.calls.append(Call("step", name, result))
-                return result
-        self.calls.append(Call("step", name, failure))
-        raise StepFailedError(**failure, step=name, run_id="", seq=0)
+        done = None
+        while done is None:
+            tries = retry.max_attempts if retry else 1
+            done = self._try(name, Given("step", fn, args, tries, cost))
+        return self._result(name, done)
 
     def effect(self, name: str, fn: Any, *args: Any) -> Any:
-        self.calls.append(Call("effect", name, fn(*args, idempotency_key=f"key {args[0]}")))
-        return self.calls[-1].outcome
+        done = self._try(name, Given("effect", fn, args))
+        assert done is not None
+        return self._result(name, done)
+
+    def gather(self, branches: dict[str, Given]) -> dict[str, Any]:
+        """Rounds: whatever is due at a time is tried in turn, a second try one second later."""
+        due, now = dict.fromkeys(branches, 0.0), 0.0
+        done: dict[str, Call] = {}
+        while due:
+            now = max(now, min(due.values()))
+            for name in [name for name, due_at in due.items() if due_at <= now]:
+                ended = self._try(name, branches[name])
+                if ended is not None:
+                    done[name] = ended
+                    del due[name]
+                else:
+                    call = branches[name].args[0]
+                    due[name] = now + 2.0 ** (self._world.failed_tries[call] - 1)
+        return {name: self._result(name, done[name]) for name in branches}
+
+    def _try(self, name: str, given: Given) -> Call | None:
+        """One try; None where another one follows."""
+        call = given.args[0]
+        keys = {"idempotency_key": f"key {call}"} if given.kind == "effect" else {}
+        try:
+            outcome = given.fn(*given.args, **keys)
+        except ConnectionError as error:
+            outcome = {"type": "ConnectionError", "message": str(error)}
+            last = self._world.failed_tries[call] + 1 == given.max_attempts
+            self._world.failed_tries[call] += not last
+            self.calls.append(Call(given.kind if last else "try", name, outcome))
+            return self.calls[-1] if last else None
+        self.cost += given.cost
+        self.calls.append(Call(given.kind, name, json.loads(json.dumps(outcome))))
+        return self.calls[-1]
+
+    def _result(self, name: str, done: Call) -> Any:
+        if isinstance(done.outcome, dict) and "type" in done.outcome:
+            raise StepFailedError(**done.outcome, step=name, run_id="", seq=0)
+        return done.outcome
+
+    def compensate(self, name: str, _undo: Any, call: int, of: int) -> None:
+        self.calls.append(Call("compensate", name))
+        self._undos.append((name, call, of))
+
+    def unwind(self) -> None:
+        for name, call, of in reversed(self._undos):
+            keys = {"idempotency_key": f"undo {call}", "effect_key": f"key {of}"}
+            self.calls.append(Call("undo", name, self._world.undo(call, of, **keys)))
+
+    def sleep(self, seconds: float) -> None:
+        self.calls += [Call("timer", "sleep"), Call("fired", "sleep")]
+        self.waits += seconds > 0
+
+    def wait_signal(self, name: str, timeout_s: float) -> Any:
+        self.calls += [Call("wait", name), Call("timed_out", name)]
+        self.waits += timeout_s > 0
+        return TIMED_OUT
+
+    def patched(self, patch_id: str) -> bool:
+        if patch_id not in self._patches:
+            self.calls.append(Call("patch", patch_id, True))
+            self._patches.add(patch_id)
+        return True
 
     def _draw(self, kind: str) -> Any:
         self.calls.append(Call(kind, kind, next(self._drawn)))
@@ -204,17 +333,19 @@ class CrashFree:
         return self._draw("uuid")
 
 
-def crash_free(blocks: list[Any], history: list[Event]) -> tuple[Any, list[Call], World]:
+def crash_free(blocks: list[Any], history: list[Event]) -> tuple[Any, CrashFree, World]:
     """Result or failure, durable calls and world of a program that nothing interrupts."""
     chance = (EventKind.NOW, EventKind.RANDOM, EventKind.UUID)
+    world = World(branch=lambda call: call)
     drawn = [event.payload["result"] for event in history if event.kind in chance]
-    context, world = CrashFree(drawn), World()
+    context = CrashFree(world, drawn)
     found: list[Any] = []
     try:
         run_block(context, world, blocks, found, count())
     except StepFailedError as failure:
-        return [failure.type, failure.message], context.calls, world
-    return found, context.calls, world
+        context.unwind()
+        return [failure.type, failure.message], context, world
+    return found, context, world
 
 
 # Crashing
@@ -223,37 +354,48 @@ def crash_free(blocks: list[Any], history: list[Event]) -> tuple[Any, list[Call]
 class Schedule:
     """Kills attempt after attempt, each at its n-th live call and at a position there.
 
-    Attributes: `fired` (the crashes that happened), `unrecorded` (by call number, those that fell
-    in the crash window of a step or an effect).
+    Attributes: `fired` (the crashes that happened), `unrecorded` (executions, as the world counts
+    them, whose crash window a crash fell into).
     """
 
     def __init__(self, crashes: Iterable[tuple[int, Position]], world: World) -> None:
         self._crashes, self._world = list(crashes), world
         self._reached = 0
         self.fired: list[tuple[int, Position]] = []
-        self.unrecorded: Counter[int] = Counter()
+        self.unrecorded: Counter[tuple[int, str]] = Counter()
 
     def __call__(self, position: Position, kind: EventKind, name: str) -> None:
-        executes = kind in (EventKind.STEP, EventKind.EFFECT)
-        if position is AFTER and executes:
-            self._world.recorded.add(self._world.current)
+        world = self._world
+        if position is AFTER and kind is EventKind.TRY:
+            world.failed_tries[world.last[0]] += 1
+        elif position is AFTER and kind in EXECUTED:
+            world.recorded.add(world.last[0])
         self._reached += position is BEFORE
         if self._crashes and (self._reached, position) == self._crashes[0]:
             self.fired.append(self._crashes.pop(0))
             self._reached = 0
-            self.unrecorded[self._world.current] += position is WINDOW and executes
-            self._world.lose_worker()
+            if position is WINDOW and kind in {EventKind.TRY, *EXECUTED}:
+                self.unrecorded[world.last] += 1
             raise InjectedCrash(position, kind, name)
 
 
-def drive(engine: Engine, run_id: str) -> tuple[Run, int]:
-    """Resume until the run ends; how it ended, and how many attempts died."""
-    for crashes in count():
+EXECUTED = (EventKind.STEP, EventKind.EFFECT, EventKind.UNDO)
+
+
+def drive(engine: Engine, run_id: str) -> tuple[Run, int, int]:
+    """Resume until the run ends; how it ended, how many attempts died, and how many waited."""
+    died = waited = 0
+    while True:
         try:
-            return engine.resume(run_id), crashes
+            run = engine.resume(run_id)
         except InjectedCrash:
-            pass
-    raise AssertionError
+            died += 1
+            continue
+        if run.status is not RunStatus.SUSPENDED:
+            return run, died, waited
+        waited += 1
+        due_at = engine.journal.row(run_id).due_at  # type: ignore[union-attr]
+        engine.clock.sleep(due_at - engine.clock.now())  # type: ignore[operator]
 
 
 def check_any_schedule(
@@ -261,26 +403,29 @@ def check_any_schedule(
 ) -> None:
     world = Stage.world = World()
     schedule = Schedule(crashes, world)
-    engine = Engine(journal, [program], clock=FakeClock(5.0), probe=schedule)
+    options: dict[str, Any] = {"probe": schedule, "spread": in_turn}
+    engine = Engine(journal, [program], clock=FakeClock(5.0), **options)
     engine.start(program, blocks, run_id="r-1")
-    run, died = drive(engine, "r-1")
+    run, died, waited = drive(engine, "r-1")
     history = engine.history("r-1")
-    result, calls, quiet = crash_free(blocks, history)
+    result, expected, quiet = crash_free(blocks, history)
 
     assert died == len(schedule.fired)
-    assert run.attempts == died + 1
+    assert waited == expected.waits
+    assert run.attempts == died + waited + 1
     assert (run.result if run.error is None else [run.error.type, run.error.message]) == result
     assert run.status == ("completed" if run.error is None else "failed")
-    assert [Call.of(event) for event in history[1:-1]] == calls
-    assert [event.seq for event in history] == list(range(1, len(calls) + 3))
-    assert world.repeated == []
-    again = {call: n for call, n in schedule.unrecorded.items() if quiet.succeeded[call]}
-    assert world.succeeded == quiet.succeeded + Counter(again)
-    assert world.failed.keys() == quiet.failed.keys()
-    assert [row.body for row in world.ledger.rows] == [row.body for row in quiet.ledger.rows]
+    assert [Call.of(event) for event in history[1:-1]] == expected.calls
+    assert [event.seq for event in history] == list(range(1, len(expected.calls) + 3))
+    assert run.cost == pytest.approx(expected.cost)
+    assert world.wrong == []
+    assert world.executed == quiet.executed + schedule.unrecorded
+    books = [[(row.endpoint, row.body) for row in of.ledger.rows] for of in (world, quiet)]
+    assert books[0] == books[1]
     assert verify(journal).ok
     assert Engine(journal).describe("r-1") == run
     event(f"{died} crashes")
+    event(f"{run.status}, undone: {any(row.endpoint == 'undo' for row in world.ledger.rows)}")
 
 
 @settings(max_examples=500)
@@ -291,15 +436,13 @@ def test_any_crash_schedule_on_any_workflow_ends_in_the_crash_free_result(
     check_any_schedule(MemoryJournal(), blocks, crashes)
 
 
+@pytest.mark.parametrize("kind", [FileJournal, SQLiteJournal])
 @settings(max_examples=50)
 @given(PROGRAMS, SCHEDULES)
 def test_any_crash_schedule_on_a_file_ends_in_the_crash_free_result(
-    blocks: list[Any], crashes: list[tuple[int, Position]]
+    kind: Any, blocks: list[Any], crashes: list[tuple[int, Position]]
 ) -> None:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        SQLiteJournal(Path(folder, "journal.db")) as journal,
-    ):
+    with tempfile.TemporaryDirectory() as folder, kind(Path(folder, "journal.db")) as journal:
         check_any_schedule(journal, blocks, crashes)
 
 
@@ -363,7 +506,7 @@ def check_reference_agent(
     world.executed.clear()
     world.rows.clear()
     engine.start(agent, order, run_id=order)
-    run, died = drive(engine, order)
+    run, died, _ = drive(engine, order)
     hit = crashed_steps(crashes)
     repeated = [name for name, position in hit if position is WINDOW]
 

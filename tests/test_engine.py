@@ -6,6 +6,7 @@ The crashes here are single and placed by hand; `test_crash_properties` has all 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -23,7 +24,9 @@ from durable_mini import (
     DurableCallError,
     Engine,
     EventKind,
+    FakeClock,
     InvalidNameError,
+    LeaseLostError,
     MemoryJournal,
     NonDeterminismError,
     PayloadError,
@@ -42,6 +45,7 @@ from durable_mini import (
 )
 from durable_mini.events import RunError
 from durable_mini.lab import CrashAt, InjectedCrash
+from durable_mini.lease import Holder
 
 
 class Desk:
@@ -590,23 +594,35 @@ def test_runs_are_listed_by_status_in_the_order_of_admission(
     def buggy(ctx: Context, item: Any) -> None:
         raise ZeroDivisionError
 
-    engine = Engine(journal, [order, sell, buggy], probe=CrashAt("pack", "before"))
+    @workflow(version="1")
+    def patient(ctx: Context, item: Any) -> None:
+        ctx.wait_signal("go")
+
+    known = [order, sell, buggy, patient]
+    engine = Engine(journal, known, probe=CrashAt("pack", "before"))
     engine.start(order, "tea", run_id="waits")
     with pytest.raises(InjectedCrash):
         engine.run(order, "tea", run_id="crashed")
     engine.run(sell, 0, run_id="fails")
     engine.run(buggy, None, run_id="breaks")
+    engine.run(patient, None, run_id="sleeps")
+    engine.start(order, "tea", run_id="stopped")
+    engine.cancel("stopped")
+    engine.resume("stopped")
     engine.run(sell, 3, run_id="ends")
     found = {status: [run.run_id for run in engine.runs(status)] for status in RunStatus}
     assert found == {
         RunStatus.PENDING: ["waits"],
         RunStatus.RUNNING: ["crashed"],
+        RunStatus.SUSPENDED: ["sleeps"],
         RunStatus.COMPLETED: ["ends"],
         RunStatus.FAILED: ["fails"],
+        RunStatus.CANCELLED: ["stopped"],
         RunStatus.NEEDS_ATTENTION: ["breaks"],
     }
     told = list(Engine(journal).runs())
-    assert [run.run_id for run in told] == ["waits", "crashed", "fails", "breaks", "ends"]
+    admitted = ["waits", "crashed", "fails", "breaks", "sleeps", "stopped", "ends"]
+    assert [run.run_id for run in told] == admitted
     assert told == [engine.describe(run.run_id) for run in told]
     assert [run.run_id for run in engine.runs("failed")] == ["fails"]
     with pytest.raises(ValueError, match="'asleep'"):
@@ -802,10 +818,10 @@ class FailingJournal(MemoryJournal):
         super().__init__()
         self.failing: str | None = failing
 
-    def append(self, row: Any, event: Any, status: Any = None) -> None:
-        if event.name == self.failing:
+    def append(self, row: Any, entry: Any, **options: Any) -> int:
+        if entry[1] == self.failing:
             raise StorageError(path="memory", reason="no space left")
-        super().append(row, event, status)
+        return super().append(row, entry, **options)
 
 
 @pytest.mark.parametrize("failing", ["reserve", "pack", "order"])
@@ -839,26 +855,55 @@ def drive_meanwhile(journal: MemoryJournal, operation: str, other: Callable[[], 
     """Let another driver act once, in the middle of this one's work: as `operation` is asked."""
     own = getattr(journal, operation)
 
-    def interrupted(*arguments: Any) -> Any:
+    def interrupted(*arguments: Any, **options: Any) -> Any:
         setattr(journal, operation, own)
         other()
-        return own(*arguments)
+        return own(*arguments, **options)
 
     setattr(journal, operation, interrupted)
 
 
+@pytest.mark.parametrize(
+    ("operation", "lost"), [("peek", []), ("append", ["reserve"])], ids=["looks", "writes"]
+)
 def test_of_two_drivers_the_loser_writes_nothing_and_the_run_completes(
-    desk: Desk, order: Workflow
+    desk: Desk, order: Workflow, operation: str, lost: list[str]
 ) -> None:
+    """Who looks before a step does none of its work; who was in the middle of it has done it."""
     journal = MemoryJournal()
     one, other = Engine(journal, [order]), Engine(journal, [order])
     one.start(order, "tea", run_id="r-1")
-    drive_meanwhile(journal, "append", lambda: other.resume("r-1"))
-    with pytest.raises(LeaseLostError, match="run r-1, event 2"):
+    drive_meanwhile(journal, operation, lambda: other.resume("r-1"))
+    with pytest.raises(LeaseLostError, match=r"run r-1: .* holds token 1, .* at token 3") as loss:
         one.resume("r-1")
-    assert other.describe("r-1").result == RESULT
+    assert (loss.value.run_id, loss.value.token, loss.value.held) == ("r-1", 1, 3)
+    assert (loss.value.worker, loss.value.holder) == (f"resume-{os.getpid()}", None)
+    told = other.describe("r-1")
+    assert (told.status, told.result, told.attempts) == (RunStatus.COMPLETED, RESULT, 2)
     assert [event.seq for event in other.history("r-1")] == [1, 2, 3, 4]
+    assert desk.done == [*lost, "reserve", "pack"]
+    assert one.resume("r-1") == told
+
+
+def test_a_driver_that_lost_its_run_names_the_worker_that_has_it(
+    desk: Desk, order: Workflow
+) -> None:
+    journal, clock = MemoryJournal(), FakeClock()
+    one = Engine(journal, [order], clock=clock)
+    other = Engine(journal, [order], clock=clock, probe=CrashAt("pack", "before"))
+    one.start(order, "tea", run_id="r-1")
+
+    def take_over() -> None:
+        with pytest.raises(InjectedCrash):
+            other.drive(journal.row("r-1"), Holder("w-2"))  # type: ignore[arg-type]
+
+    drive_meanwhile(journal, "append", take_over)
+    with pytest.raises(LeaseLostError, match="run is at token 2 of w-2") as loss:
+        one.resume("r-1")
+    assert (loss.value.holder, loss.value.held) == ("w-2", 2)
+    assert [event.name for event in one.history("r-1")] == ["order", "reserve"]
     assert one.resume("r-1").result == RESULT
+    assert desk.done == ["reserve", "reserve", "pack"]
 
 
 @pytest.mark.parametrize("operation", ["row", "events", "replace"])

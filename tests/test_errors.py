@@ -1,22 +1,28 @@
 """Every error, caused for real: its facts are attributes, and its text says what to do next.
 
-The two verdicts of a workflow (`StepFailedError`, `RunFailed`) are data: they say what happened,
-and what to do about it is the workflow's business.
+The verdicts on a run (`StepFailedError`, `RunFailed`, `RunCancelledError`) are data: they say what
+happened, and what to do about it is the workflow's business.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from support import RUN_ID, crash, resume, run_live, scripted
 
 import durable_mini
 from durable_mini import (
+    Budget,
+    BudgetExceededError,
+    CompensationFailedError,
+    Context,
     DurableCallError,
     DurableError,
     Engine,
+    HistoryTooLongError,
     InvalidNameError,
     JournalCorruptError,
     LeaseLostError,
@@ -24,6 +30,7 @@ from durable_mini import (
     NonDeterminismError,
     NotAJournalError,
     PayloadError,
+    RunCancelledError,
     RunFailed,
     RunIdConflictError,
     SQLiteJournal,
@@ -156,6 +163,65 @@ def two_drivers(_):
     run_live(journal, script)
 
 
+def raised_in_code(*calls, **options):
+    """What the last of these calls raises where workflow code makes it."""
+    caught = []
+
+    def attempt(ctx):
+        try:
+            for call in calls:
+                call(ctx)
+        except DurableError as error:
+            caught.append(error)
+
+    run_live(MemoryJournal(), scripted(attempt), **options)
+    raise caught[0]
+
+
+def cancelled(_):
+    caught, journal = [], MemoryJournal()
+
+    def attempt(ctx):
+        Engine(journal).cancel(RUN_ID)
+        try:
+            ctx.step("plan", len, "")
+        except RunCancelledError as error:
+            caught.append(error)
+
+    run_live(journal, scripted(attempt))
+    raise caught[0]
+
+
+def spent_budget(_):
+    spend = lambda c: c.step("think", len, "", cost=2.0)  # noqa: E731 - used twice
+    raised_in_code(spend, spend, budget=Budget(max_cost=3.5))
+
+
+def long_history(_):
+    raised_in_code(*[lambda c: c.now()] * 3, max_events=3)
+
+
+def failed_compensation(_):
+    caught, unwind = [], Context.unwind
+
+    def told(ctx):
+        try:
+            unwind(ctx)
+        except CompensationFailedError as error:
+            caught.append(error)
+            raise
+
+    def refund(**_):
+        raise ConnectionError("no line")
+
+    def refused(_):
+        raise RunFailed("sold out")
+
+    with mock.patch.object(Context, "unwind", told):
+        run_live(MemoryJournal(), scripted(lambda c: c.compensate("refund", refund), refused))
+    raise caught[0]
+
+
 # What causes it, the error, its facts, words in its text. The facts' values are checked where they
 # are known beforehand; `...` stands for any.
 ERRORS = [
@@ -209,9 +275,39 @@ ERRORS = [
     (another_programs_file, NotAJournalError, {"path": ..., "reason": ...}, ["other.db"]),
     (flipped_event, JournalCorruptError, {"run_id": RUN_ID, "seq": 2, "reason": ...}, ["event 2"]),
     (missing_folder, StorageError, {"path": ..., "reason": ...}, ["journal.db"]),
-    (two_drivers, LeaseLostError, {"run_id": RUN_ID, "seq": 2}, ["event 2"]),
+    (
+        two_drivers,
+        LeaseLostError,
+        {"run_id": RUN_ID, "worker": ..., "token": 1, "holder": None, "held": 3},
+        ["token 1", "token 3"],
+    ),
+    (cancelled, RunCancelledError, {"run_id": RUN_ID, "seq": 3}, ["event 3", "cancelled"]),
+    (
+        spent_budget,
+        BudgetExceededError,
+        {"run_id": RUN_ID, "seq": 3, "limit": "max_cost", "spent": 4.0, "allowed": 3.5},
+        ["event 3", "max_cost", "3.5", "make it 4."],
+    ),
+    (
+        long_history,
+        HistoryTooLongError,
+        {"run_id": RUN_ID, "seq": 3, "limit": 3},
+        ["event 3", "3 events", "continue_as_new"],
+    ),
+    (
+        failed_compensation,
+        CompensationFailedError,
+        {
+            "run_id": RUN_ID,
+            "seq": 3,
+            "step": "refund",
+            "type": "ConnectionError",
+            "message": "no line",
+        },
+        ["event 3", "'refund'", "ConnectionError: no line", "retry_compensation('r-1')"],
+    ),
 ]
-VERDICTS = (StepFailedError, RunFailed)
+VERDICTS = (StepFailedError, RunFailed, RunCancelledError)
 
 
 @pytest.mark.parametrize(

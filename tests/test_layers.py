@@ -37,7 +37,7 @@ def _may_import(name: str, target: str) -> bool:
     same_folder = layers.folder_of(name) != "" and layers.folder_of(name) == layers.folder_of(
         target
     )
-    return other < own or same_folder
+    return other < own or same_folder or layers.WITHIN_A_RANK.get(name) == target
 
 
 def test_imports_have_no_cycle() -> None:
@@ -68,9 +68,12 @@ def test_engine_imports_only_the_standard_library(name: str) -> None:
 
 
 def test_simulate_and_exact_run_where_only_a_browser_s_python_is_left() -> None:
-    """No site-packages, no subprocess, no file locks: what a Python in a browser page lacks."""
+    """No site-packages, subprocess, file locks, threads: what a Python in a browser page lacks."""
     program = f"""
-        import sys
+        import _thread, sys
+        def refuse(*_):
+            raise RuntimeError("can't start new thread")
+        _thread.start_new_thread = refuse
         sys.path.insert(0, {str(layers.PACKAGE.parent)!r})
         for absent in ("_posixsubprocess", "fcntl", "msvcrt", "multiprocessing", "termios"):
             sys.modules[absent] = None

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from children import Child
 
 from durable_mini.lab import Ledger
 from durable_mini.lab.ledger import KeyReusedError, LedgerRow
@@ -116,3 +117,45 @@ def test_a_row_is_in_the_file_when_the_request_is_answered(tmp_path: Path) -> No
         world.charge(f"o-{number}", 40, idempotency_key=str(number))
         rows = [LedgerRow(*json.loads(line)) for line in path.read_text("utf-8").splitlines()]
         assert rows == world.rows
+
+
+def test_a_receiver_knows_what_another_process_posted_since_it_was_opened(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    here, there = Ledger(path=path), Ledger(path=path)
+    here.charge("o-1", 40, idempotency_key="r-1/charge")
+    there.charge("o-1", 40, idempotency_key="r-1/charge")
+    there.charge("o-2", 40, idempotency_key="r-2/charge")
+    with pytest.raises(KeyReusedError):
+        here.charge("o-2", 41, idempotency_key="r-2/charge")
+    assert here.rows == there.rows == Ledger(path=path).rows
+    assert [row.order for row in here.rows] == ["o-1", "o-2"]
+
+
+def test_a_line_that_its_writer_did_not_live_to_end_is_cut_and_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path=path).post(*CHARGE)
+    whole = path.read_bytes()
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        world = Ledger(path=path)
+        assert world.rows == ([CHARGE] if length == len(whole) else [])
+        world.post(*CHARGE)
+        assert path.read_bytes() == whole
+
+
+def test_processes_that_post_the_same_keys_at_once_leave_one_row_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    orders = [f"o-{number}" for number in range(20)]
+
+    def post_all() -> int:
+        world = Ledger(path=path)
+        for order in orders:
+            world.charge(order, 40, idempotency_key=f"{order}/charge")
+        return len(world.rows)
+
+    processes = [Child(post_all) for _ in range(4)]
+    assert [process.result() for process in processes] == [len(orders)] * 4
+    assert [row.order for row in Ledger(path=path).rows] == orders
+    assert Ledger(path=path).repeats == 0

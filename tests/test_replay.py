@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from support import RUN_ID, Counted, crash, resume, run_live, scripted, texts
 
 from durable_mini import (
+    Effect,
     Engine,
     FakeClock,
     MemoryJournal,
@@ -20,10 +21,11 @@ from durable_mini import (
     RunFailed,
     RunStatus,
     StepFailedError,
+    in_turn,
     workflow,
 )
 from durable_mini.events import EventKind, Position
-from durable_mini.lab.crashes import InjectedCrash
+from durable_mini.lab.crashes import CrashAt, InjectedCrash
 from durable_mini.ops import verify
 
 # Live equals replay
@@ -326,6 +328,158 @@ def test_divergence_executes_and_writes_nothing_until_the_code_is_repaired(
     assert repaired.result[3:] == [1, 2, 3]
     assert len(body.calls) == executed + 1
     assert verify(journal).ok
+
+
+@workflow(version="1")
+def inner(ctx, value):
+    return ctx.step("inside", len, value)
+
+
+@workflow(version="1")
+def other(ctx, value):
+    return ctx.step("inside", len, value)
+
+
+def waiting_script(body):
+    """Recorded as: 2 the signal, 3 compensate, 4 and 5 the branches, 6 wait, 7 received, 8 timer,
+    9 fired, 10 child, 11 its end, 12 joined, 13 pivot."""
+    return (
+        lambda c: c.compensate("undo", body, 1),
+        lambda c: c.gather({"a": (body, 1), "b": (body, 2)}),
+        lambda c: c.wait_signal("go"),
+        lambda c: c.sleep(0),
+        lambda c: c.child(inner, "five"),
+        lambda c: c.point_of_no_return(),
+        lambda c: c.step("last", body, 3),
+    )
+
+
+WAITING_DIVERGENCES = {
+    "compensation renamed": (
+        changed(0, lambda body: lambda c: c.compensate("refund", body, 1)),
+        3,
+        "compensate 'undo'",
+        "compensate 'refund'",
+    ),
+    "compensation with another argument": (
+        changed(0, lambda body: lambda c: c.compensate("undo", body, 2)),
+        3,
+        "compensate 'undo' with arguments",
+        "compensate 'undo' with arguments",
+    ),
+    "compensation removed": (changed(0), 3, "compensate 'undo'", "one of 'a', 'b'"),
+    "branch renamed": (
+        changed(1, lambda body: lambda c: c.gather({"x": (body, 1), "b": (body, 2)})),
+        4,
+        "step 'a'",
+        "one of 'x', 'b'",
+    ),
+    "branch with another argument": (
+        changed(1, lambda body: lambda c: c.gather({"a": (body, 1), "b": (body, 3)})),
+        5,
+        "step 'b' with arguments",
+        "step 'b' with arguments",
+    ),
+    "branch became an effect": (
+        changed(1, lambda body: lambda c: c.gather({"a": Effect(body, 1), "b": (body, 2)})),
+        4,
+        "step 'a'",
+        "effect 'a'",
+    ),
+    "branch removed": (
+        changed(1, lambda body: lambda c: c.gather({"a": (body, 1)})),
+        5,
+        "step 'b'",
+        "wait 'go'",
+    ),
+    "branch added": (
+        changed(
+            1, lambda body: lambda c: c.gather({"a": (body, 1), "c": (body, 3), "b": (body, 2)})
+        ),
+        6,
+        "wait 'go'",
+        "one of 'c'",
+    ),
+    "branches became steps in another order": (
+        changed(
+            1,
+            lambda body: lambda c: c.step("b", body, 2),
+            lambda body: lambda c: c.step("a", body, 1),
+        ),
+        4,
+        "step 'a'",
+        "step 'b'",
+    ),
+    "other signal": (
+        changed(2, lambda _: lambda c: c.wait_signal("come")),
+        6,
+        "wait 'go'",
+        "wait 'come'",
+    ),
+    "signal became a sleep": (
+        changed(2, lambda _: lambda c: c.sleep(0)),
+        6,
+        "wait 'go'",
+        "timer 'sleep'",
+    ),
+    "signal removed": (changed(2), 6, "wait 'go'", "timer 'sleep'"),
+    "sleep removed": (changed(3), 8, "timer 'sleep'", f"child '{RUN_ID}/inner'"),
+    "child of another workflow": (
+        changed(4, lambda _: lambda c: c.child(other, "five")),
+        10,
+        f"child '{RUN_ID}/inner'",
+        f"child '{RUN_ID}/other'",
+    ),
+    "child with another input": (
+        changed(4, lambda _: lambda c: c.child(inner, "six")),
+        10,
+        f"child '{RUN_ID}/inner' with arguments",
+        f"child '{RUN_ID}/inner' with arguments",
+    ),
+    "child removed": (changed(4), 10, f"child '{RUN_ID}/inner'", "pivot"),
+    "pivot removed": (changed(5), 13, "pivot", "step 'last'"),
+    "ended before the pivot": (lambda _, old: old[:5], 13, "pivot", "end of the workflow"),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "seq", "recorded", "requested"),
+    WAITING_DIVERGENCES.values(),
+    ids=WAITING_DIVERGENCES.keys(),
+)
+def test_divergence_in_waits_and_branches_executes_and_writes_nothing(
+    journal, change, seq, recorded, requested
+):
+    body = Counted(result="done")
+    script = waiting_script(body)
+    options = {"clock": FakeClock(), "spread": in_turn}
+
+    def engine_of(*calls, **more):
+        return Engine(journal, [scripted(*calls), inner, other], **options, **more)
+
+    engine = engine_of(*script, probe=CrashAt("last", "before"))
+    engine.start(scripted(*script), run_id=RUN_ID)
+    engine.signal(RUN_ID, "go", "now")
+    with pytest.raises(InjectedCrash):
+        engine.resume(RUN_ID)
+    history, executed, runs = texts(journal), len(body.calls), [*engine.runs()]
+
+    with pytest.raises(NonDeterminismError) as caught:
+        engine_of(*change(body, script)).resume(RUN_ID)
+    error = caught.value
+    assert (error.run_id, error.seq) == (RUN_ID, seq)
+    assert recorded in error.recorded
+    assert requested in error.requested
+    assert (texts(journal), len(body.calls)) == (history, executed)
+    assert [run.run_id for run in engine.runs()] == [run.run_id for run in runs], "no child either"
+    assert engine.describe(RUN_ID).status is RunStatus.NEEDS_ATTENTION
+
+    repaired = engine_of(*script).resume(RUN_ID)
+    assert (repaired.status, repaired.result[1:5]) == (
+        "completed",
+        [{"a": 1, "b": 2}, "now", None, 4],
+    )
+    assert len(body.calls) == executed + 1
 
 
 def test_calls_added_at_the_end_are_executed(journal):

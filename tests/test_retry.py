@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given, strategies as st
 from support import RUN_ID, crash, resume, run_live, scripted, texts
 
-from durable_mini import Engine, FakeClock, MemoryJournal, RetryPolicy, RunStatus
-from durable_mini.events import Position
+from durable_mini import (
+    Engine,
+    FakeClock,
+    MemoryJournal,
+    NonDeterminismError,
+    RetryPolicy,
+    RunStatus,
+    Step,
+    Worker,
+)
+from durable_mini.events import EventKind, Position
+from durable_mini.lab.crashes import CrashAt, InjectedCrash
 from durable_mini.ops import verify
 
 
@@ -98,8 +108,10 @@ def test_step_is_tried_until_it_works_with_the_policys_waits(journal):
     assert run.result == ["done"]
     assert body.times == [0.0, 1.0, 4.0, 13.0]
     assert body.clock.waited_s == [1.0, 3.0, 9.0]
-    event = Engine(journal).history(RUN_ID)[1]
-    assert (event.payload["tries"], event.payload["result"]) == (4, "done")
+    *tries, event = Engine(journal).history(RUN_ID)[1:-1]
+    assert [(tried.kind, tried.name) for tried in tries] == [(EventKind.TRY, "work")] * 3
+    assert [tried.payload["due_at"] for tried in tries] == body.times[1:]
+    assert (event.kind, event.payload["tries"], event.payload["result"]) == ("step", 4, "done")
 
 
 def test_step_fails_after_the_last_try_without_another_wait(journal):
@@ -186,14 +198,157 @@ def test_crash_in_a_retry_is_a_crash_and_no_failed_try(journal):
     assert (len(texts(journal)), body.clock.waited_s) == (1, [])
 
 
-def test_each_try_is_a_live_execution_to_the_probe_and_one_commit():
+def test_each_try_is_a_live_execution_to_the_probe_and_a_commit_of_its_own():
     seen = []
     body = Flaky(OSError, OSError)
     agent = scripted(lambda c: c.step("work", body, retry=RetryPolicy()))
-    run_live(
-        MemoryJournal(), agent, clock=body.clock, probe=lambda at, kind, name: seen.append(str(at))
-    )
-    assert seen == ["before", "before", "before", "window", "after"]
+    probe = lambda at, kind, name: seen.append(f"{at} {kind} {name}")  # noqa: E731 - one use
+    run_live(MemoryJournal(), agent, clock=body.clock, probe=probe)
+    failed = ["before step work", "window try work", "after try work"]
+    assert seen == [*failed, *failed, "before step work", "window step work", "after step work"]
+
+
+# A crash among the tries
+
+
+RETRY = RetryPolicy(max_attempts=3, initial_s=10.0, factor=2.0)
+
+
+def flaky_agent(body, **options):
+    return scripted(lambda c: c.step("work", body, retry=RETRY, **options))
+
+
+class CrashInTry:
+    """A probe that crashes once, at a position of the n-th failed try."""
+
+    def __init__(self, position, number):
+        self.position, self.number, self.failed = position, number, 0
+
+    def __call__(self, position, kind, name):
+        self.failed += (position, kind) == (Position.WINDOW, EventKind.TRY)
+        if (position, kind, self.failed) == (self.position, EventKind.TRY, self.number):
+            self.number = 0
+            raise InjectedCrash(position, kind, name)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_crash_after_a_failed_try_was_recorded_goes_on_with_the_count_and_the_due_time(
+    journal, number
+):
+    body = Flaky(OSError("1"), OSError("2"), OSError("3"), OSError("4"))
+    agent = flaky_agent(body)
+    engine = Engine(journal, [agent], clock=body.clock, probe=CrashInTry(Position.AFTER, number))
+    engine.start(agent, run_id=RUN_ID)
+    with pytest.raises(InjectedCrash):
+        engine.resume(RUN_ID)
+    run = resume(journal, agent, clock=body.clock)
+    assert (run.status, run.error.message, run.attempts) == (RunStatus.FAILED, "3", 2)
+    assert body.times == [0.0, 10.0, 30.0], "three tries in all, each when it was due"
+    assert [kind for _, kind, _, _ in texts(journal)] == [
+        "admitted",
+        "try",
+        "try",
+        "step",
+        "failed",
+    ]
+    assert verify(journal).ok
+
+
+def test_a_crash_in_the_window_of_a_failed_try_repeats_that_try_and_no_other(journal):
+    body = Flaky(OSError("1"), OSError("lost"), OSError("2"))
+    agent = flaky_agent(body)
+    engine = Engine(journal, [agent], clock=body.clock, probe=CrashInTry(Position.WINDOW, 2))
+    engine.start(agent, run_id=RUN_ID)
+    with pytest.raises(InjectedCrash):
+        engine.resume(RUN_ID)
+    run = resume(journal, agent, clock=body.clock)
+    assert (run.result, body.times) == (["done"], [0.0, 10.0, 10.0, 30.0])
+    tries = [event.payload for event in Engine(journal).history(RUN_ID)[1:3]]
+    assert [tried["error"]["message"] for tried in tries] == ["1", "2"]
+    assert Engine(journal).history(RUN_ID)[3].payload["tries"] == 3
+
+
+@pytest.mark.parametrize("died_for_s", [0.0, 4.0, 10.0, 500.0])
+def test_a_try_is_due_when_it_was_due_however_long_nobody_drove_the_run(journal, died_for_s):
+    body = Flaky(OSError("1"))
+    agent = flaky_agent(body)
+    engine = Engine(journal, [agent], clock=body.clock, probe=CrashInTry(Position.AFTER, 1))
+    engine.start(agent, run_id=RUN_ID)
+    with pytest.raises(InjectedCrash):
+        engine.resume(RUN_ID)
+    body.clock.advance(died_for_s)
+    assert resume(journal, agent, clock=body.clock).result == ["done"]
+    assert body.times == [0.0, max(10.0, died_for_s)]
+    assert sum(body.clock.waited_s) == max(0.0, 10.0 - died_for_s)
+
+
+def test_a_worker_holds_no_run_for_a_back_off(journal):
+    body = Flaky(OSError("1"), OSError("2"))
+    engine = Engine(journal, [agent := flaky_agent(body)], clock=body.clock)
+    engine.start(agent, run_id=RUN_ID)
+    worker = Worker(engine)
+    for due_at in (10.0, 30.0):
+        assert worker.run_until_idle() == 1
+        run, row = engine.describe(RUN_ID), journal.row(RUN_ID)
+        assert (run.status, row.due_at, row.worker) == (RunStatus.SUSPENDED, due_at, None)
+        assert run.waiting_for == f"the next try of 'work' until {due_at:g}"
+        assert worker.run_until_idle() == 0, "it isn't due yet"
+        body.clock.advance(due_at - body.clock.now())
+    assert worker.run_until_idle() == 1
+    assert (engine.describe(RUN_ID).result, body.times) == (["done"], [0.0, 10.0, 30.0])
+    assert body.clock.waited_s == [], "nobody slept"
+
+
+def test_a_policy_that_allows_fewer_tries_than_were_made_ends_after_the_next(journal):
+    body = Flaky(OSError("1"), OSError("2"), OSError("3"))
+    agent = flaky_agent(body)
+    engine = Engine(journal, [agent], clock=body.clock, probe=CrashInTry(Position.AFTER, 2))
+    engine.start(agent, run_id=RUN_ID)
+    with pytest.raises(InjectedCrash):
+        engine.resume(RUN_ID)
+    stricter = scripted(lambda c: c.step("work", body, retry=RetryPolicy(max_attempts=1)))
+    run = resume(journal, stricter, clock=body.clock)
+    assert (run.status, run.error.message, len(body.times)) == (RunStatus.FAILED, "3", 3)
+    assert Engine(journal).history(RUN_ID)[3].payload["tries"] == 3
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_a_repeated_name_has_tries_of_its_own_after_a_replay_too(journal, gathered):
+    """The tries of a call that has ended don't count for the next call of that name."""
+    bodies = [Flaky(OSError("1"), OSError("2")) for _ in range(2)]
+
+    def call(ctx, body):
+        if gathered:
+            return ctx.gather({"work": Step(body, retry=RETRY)})["work"]
+        return ctx.step("work", body, retry=RETRY)
+
+    agent = scripted(lambda c: call(c, bodies[0]), lambda c: call(c, bodies[1]))
+    clock, probe = bodies[0].clock, CrashAt("work", Position.AFTER, occurrence=3)
+    with pytest.raises(InjectedCrash):
+        run_live(journal, agent, clock=clock, probe=probe)
+    run = resume(journal, agent, clock=clock)
+    assert (run.status, run.result) == (RunStatus.COMPLETED, ["done", "done"])
+    assert [len(body.times) for body in bodies] == [3, 3]
+
+
+def test_tries_that_were_recorded_for_another_call_are_a_divergence(journal):
+    body = Flaky(OSError("1"))
+    agent = flaky_agent(body)
+    engine = Engine(journal, [agent], clock=body.clock, probe=CrashInTry(Position.AFTER, 1))
+    engine.start(agent, run_id=RUN_ID)
+    with pytest.raises(InjectedCrash):
+        engine.resume(RUN_ID)
+    before = texts(journal)
+    for changed in (
+        lambda c: c.step("other", body, retry=RETRY),
+        lambda c: c.effect("work", body, retry=RETRY),
+        lambda c: c.step("work", body, "other argument", retry=RETRY),
+        lambda c: c.now(),
+    ):
+        with pytest.raises(NonDeterminismError, match="event 2"):
+            resume(journal, scripted(changed), clock=body.clock)
+        assert (texts(journal), len(body.times)) == (before, 1)
+    assert resume(journal, agent, clock=body.clock).result == ["done"]
 
 
 # What is journalled
@@ -203,7 +358,9 @@ def test_final_failure_is_journalled_once_with_stable_fields(journal):
     body = Flaky(*[OSError("no way")] * 3)
     agent = scripted(lambda c: c.step("work", body, retry=RetryPolicy()))
     run = run_live(journal, agent, clock=body.clock)
-    step, ending = Engine(journal).history(RUN_ID)[1:]
+    *tries, step, ending = Engine(journal).history(RUN_ID)[1:]
+    assert [tried.payload["error"] for tried in tries] == [step.payload["error"]] * 2
+    assert [tried.payload["of"] for tried in tries] == ["step"] * 2
     assert step.payload["error"] == {"type": "OSError", "message": "no way"}
     assert step.payload["tries"] == 3
     assert "result" not in step.payload

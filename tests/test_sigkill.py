@@ -33,13 +33,22 @@ class Place(NamedTuple):
         return attempt(self.journal, RUN_ID, self.ledger, **options)
 
     def described(self) -> tuple[Run, list[tuple[str, str, Any]]]:
-        """The run, and its history without the times."""
+        """The run, and its history without the times and without who recorded what."""
         with SQLiteJournal(self.journal) as journal:
             engine = Engine(journal)
             assert verify(journal).ok
-            return engine.describe(RUN_ID), [
-                (event.kind, event.name, event.payload) for event in engine.history(RUN_ID)
-            ]
+            history = engine.history(RUN_ID)
+            told: list[tuple[str, str, Any]] = [(*event[1:3], event.payload) for event in history]
+            for _, _, payload in told:
+                payload.pop("attempt", None)
+            return engine.describe(RUN_ID), told
+
+    def firsts(self) -> dict[str, int]:
+        """The first event that each attempt recorded, after the first attempt."""
+        with SQLiteJournal(self.journal) as journal:
+            history = Engine(journal).history(RUN_ID)
+        marked = {event.name: event.payload.get("attempt") for event in history}
+        return {name: attempt for name, attempt in marked.items() if attempt is not None}
 
     def keys(self) -> list[str]:
         """The idempotency key of each row of the ledger, as the file has them."""
@@ -83,6 +92,7 @@ def test_a_run_whose_worker_is_killed_anywhere_ends_as_if_nothing_had_happened(
     run, history = place.described()
     assert (run._replace(attempts=1), history) == crash_free
     assert run.attempts == 2
+    assert place.firsts() == dict.fromkeys(STEPS[recorded : recorded + 1], 2)
     assert Counter(place.keys()) == Counter(f"run 1%2F2/{name}" for name in EFFECTS)
 
 
@@ -116,6 +126,7 @@ def test_a_run_that_is_killed_again_and_again_gets_to_its_end(
     run, history = place.described()
     assert (run._replace(attempts=1), history) == crash_free
     assert run.attempts == 2 * len(STEPS) + 1
+    assert place.firsts() == dict(zip(STEPS, range(3, run.attempts + 1, 2), strict=True))
     assert Counter(place.keys()) == Counter(f"run 1%2F2/{name}" for name in EFFECTS)
 
 

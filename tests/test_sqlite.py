@@ -29,7 +29,6 @@ from durable_mini import (
     Context,
     DurableError,
     Engine,
-    Event,
     EventKind,
     JournalCorruptError,
     NotAJournalError,
@@ -38,12 +37,12 @@ from durable_mini import (
     StorageError,
     workflow,
 )
-from durable_mini.events import RunRow, checksum
+from durable_mini.events import Entry, RunRow, checksum
 from durable_mini.journal import sqlite as implementation
 from durable_mini.ops import verify
 
 RUN = RunRow("r-1", 1, "order", "1", "0f0f", RunStatus.PENDING)
-ADMITTED = Event(1, EventKind.ADMITTED, "order", '{"calls":[],"input":7}', 12.5)
+ADMITTED: Entry = (EventKind.ADMITTED, "order", '{"calls":[],"input":7}', 12.5)
 
 
 @workflow(version="1")
@@ -51,8 +50,8 @@ def order(ctx: Context, item: Any) -> list[str]:
     return [ctx.step("reserve", str, item), ctx.step("pack", str, item)]
 
 
-def step(seq: int) -> Event:
-    return Event(seq, EventKind.STEP, f"step {seq}", '{"args":"ab","result":1}', 12.5 + seq)
+def step(number: int) -> Entry:
+    return EventKind.STEP, f"step {number}", '{"args":"ab","result":1}', 12.5 + number
 
 
 def raw(path: Path, sql: str, *values: Any) -> list[Any]:
@@ -77,7 +76,7 @@ def test_the_file_says_whose_it_is_and_commits_are_written_through(
 ) -> None:
     assert raw(journal_path, "PRAGMA journal_mode") == [("wal",)]
     assert raw(journal_path, "PRAGMA application_id") == [(int.from_bytes(b"dMin"),)]
-    assert raw(journal_path, "PRAGMA user_version") == [(1,)]
+    assert raw(journal_path, "PRAGMA user_version") == [(2,)]
     for pragma, value in [("synchronous", 2), ("fullfsync", 1)]:  # 2 is FULL; both per connection
         assert journal._db.execute(f"PRAGMA {pragma}").fetchone() == (value,)
 
@@ -95,13 +94,13 @@ def test_what_an_append_has_returned_from_is_committed(
     def committed() -> list[Any]:
         return raw(journal_path, "SELECT (SELECT count(*) FROM events), status, attempts FROM runs")
 
-    journal.admit(RUN, ADMITTED)
+    journal.admit((RUN, [ADMITTED]))
     assert committed() == [(1, "pending", 0)]
     journal.replace(RUN, RUN._replace(status=RunStatus.RUNNING, attempts=1))
     assert committed() == [(1, "running", 1)]
     journal.append(RUN, step(2))
     assert committed() == [(2, "running", 1)]
-    journal.append(RUN, step(3), RunStatus.COMPLETED)
+    journal.append(RUN, step(3), status=RunStatus.COMPLETED)
     assert committed() == [(3, "completed", 1)]
 
 
@@ -110,17 +109,15 @@ def test_every_acknowledged_append_survives_a_kill(journal_path: Path) -> None:
 
     def append_until_killed() -> None:
         with SQLiteJournal(journal_path) as journal:
-            journal.admit(RUN, ADMITTED)
-            for seq in range(2, 10_000):
-                journal.append(RUN, step(seq))
+            journal.admit((RUN, [ADMITTED]))
+            for number in range(10_000):
+                journal.append(RUN, step(number))
                 os.write(writing, b".")
 
     worker = Child(append_until_killed)
     os.close(writing)
     with os.fdopen(reading, "rb", buffering=0) as pipe:
-        acknowledged = len(pipe.read(1) or b"")
-        while acknowledged < 20:
-            acknowledged += len(pipe.read(1) or b"")
+        acknowledged = sum(len(pipe.read(1)) for _ in range(20))
         worker.send_signal(signal.SIGKILL)
         while rest := pipe.read(4096):
             acknowledged += len(rest)
@@ -175,7 +172,7 @@ def test_the_tables_take_no_value_of_another_type(engine: Engine, journal_path: 
 # Versions
 
 
-@pytest.mark.parametrize("version", [2, 99, -1])
+@pytest.mark.parametrize("version", [1, 3, 99, -1])
 def test_a_file_of_another_schema_version_is_refused_and_left_as_it_is(
     journal_path: Path, version: int
 ) -> None:
@@ -183,7 +180,7 @@ def test_a_file_of_another_schema_version_is_refused_and_left_as_it_is(
         Engine(journal, [order]).run(order, "tea", run_id="r-1")
     raw(journal_path, f"PRAGMA user_version = {version}")
     before = journal_path.read_bytes()
-    with pytest.raises(NotAJournalError, match=f"version {version}, .* version 1"):
+    with pytest.raises(NotAJournalError, match=f"version {version}, .* version 2"):
         SQLiteJournal(journal_path)
     assert journal_path.read_bytes() == before
     assert list(journal_path.parent.iterdir()) == [journal_path]
@@ -297,10 +294,10 @@ def test_an_event_of_another_run_does_not_fit(
 def test_a_kind_that_nobody_knows_is_refused_even_with_a_fitting_checksum(
     engine: Engine, journal: SQLiteJournal, journal_path: Path
 ) -> None:
-    event = engine.history("r-1")[1]._replace(kind="timer")  # type: ignore[arg-type]
-    change = "UPDATE events SET kind = 'timer', checksum = ? WHERE seq = 2"
+    event = engine.history("r-1")[1]._replace(kind="dream")  # type: ignore[arg-type]
+    change = "UPDATE events SET kind = 'dream', checksum = ? WHERE seq = 2"
     damage(journal_path, change, checksum(RUN, event))
-    with pytest.raises(JournalCorruptError, match="unknown kind 'timer'"):
+    with pytest.raises(JournalCorruptError, match="unknown kind 'dream'"):
         engine.history("r-1")
     assert_refused(engine, journal, "r-1", 2)
 
@@ -341,13 +338,6 @@ def test_a_structure_hash_that_was_damaged_does_not_stop_a_run(
     (problem,) = verify(journal).problems
     assert (problem.run_id, problem.seq) == ("r-1", 1)
     assert engine.resume("r-1").result == ["tea", "tea"]
-
-
-def test_a_gap_in_the_numbers_is_never_read_as_a_history(journal: SQLiteJournal) -> None:
-    journal.admit(RUN, ADMITTED)
-    journal.append(RUN, step(3))
-    with pytest.raises(JournalCorruptError, match="run r-1, event 2: this event is missing"):
-        journal.events(RUN)
 
 
 def test_events_without_their_run_stop_its_id_from_being_taken_again(
@@ -495,7 +485,7 @@ def test_a_journal_is_created_while_another_process_is_looking_at_the_file(
         leaving = Timer(0.1, other.rollback)
         leaving.start()
         with SQLiteJournal(journal_path) as journal:
-            assert journal.admit(RUN, ADMITTED)
+            assert journal.admit((RUN, [ADMITTED]))
         leaving.join()
 
 
@@ -547,7 +537,7 @@ def test_processes_that_drive_one_run_execute_on_until_one_has_recorded(journal_
         for child in [Child(drive_or_lose, journal_path, starting_at) for _ in range(4)]
     ]
     assert "completed" in outcomes
-    assert set(outcomes) <= {"completed", "ConcurrentAppendError"}
+    assert set(outcomes) <= {"completed", "LeaseLostError"}
     with SQLiteJournal(journal_path) as journal:
         assert Engine(journal).describe("r-1").result == ["tea", "tea"]
         assert [event.seq for event in journal.events(RUN)] == [1, 2, 3, 4]
@@ -581,7 +571,7 @@ def test_a_writer_waits_for_another_and_readers_do_not(
 ) -> None:
     assert list(journal.rows()) == []
     admitted: list[bool] = []
-    writer = Thread(target=lambda: admitted.append(journal.admit(RUN, ADMITTED)))
+    writer = Thread(target=lambda: admitted.append(journal.admit((RUN, [ADMITTED]))))
     writer.start()
     writer.join(timeout=0.05)
     assert writer.is_alive()
@@ -595,7 +585,7 @@ def test_a_writer_that_waits_too_long_gives_up_and_writes_nothing(
 ) -> None:
     monkeypatch.setattr(implementation, "BUSY_LIMIT_S", 0.05)
     with pytest.raises(StorageError, match="locked"):
-        journal.admit(RUN, ADMITTED)
+        journal.admit((RUN, [ADMITTED]))
     busy.execute("ROLLBACK")
     with SQLiteJournal(journal.path) as again:
         assert again.row("r-1") is None
@@ -655,11 +645,11 @@ def test_a_journal_that_is_only_looked_at_keeps_every_byte(tmp_path):
     path = tmp_path / "left.db"
     program = (
         "import os, signal, sys\n"
-        "from durable_mini.events import Event, EventKind, RunRow, RunStatus\n"
+        "from durable_mini.events import EventKind, RunRow, RunStatus\n"
         "from durable_mini.journal.sqlite import SQLiteJournal\n"
         "journal = SQLiteJournal(sys.argv[1])\n"
         "row = RunRow('r', 1, 'w', '1', 'h', RunStatus.PENDING)\n"
-        "journal.admit(row, Event(1, EventKind.ADMITTED, 'w', '{}', 1.0))\n"
+        "journal.admit((row, [(EventKind.ADMITTED, 'w', '{}', 1.0)]))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(path)], timeout=60)
@@ -670,6 +660,6 @@ def test_a_journal_that_is_only_looked_at_keeps_every_byte(tmp_path):
         assert [row.run_id for row in journal.rows()] == ["r"]
         assert journal.integrity() == []
         with pytest.raises(StorageError):
-            journal.append(next(journal.rows()), Event(2, EventKind.NOW, "now", "{}", 2.0))
+            journal.append(next(journal.rows()), (EventKind.NOW, "now", "{}", 2.0))
 
     assert [file.read_bytes() for file in files] == before

@@ -191,6 +191,104 @@ def test_structure_is_readable(tmp_path):
     )
 
 
+def test_structure_shows_waits_sagas_and_generations(tmp_path):
+    body = """
+        ctx.compensate('refund', f, x)
+        ctx.sleep(3600)
+        answer = ctx.wait_signal('approval', timeout_s=60)
+        if answer is None:
+            ctx.wait_signal(x)
+        ctx.point_of_no_return()
+        while x:
+            ctx.compensate(f'undo {x}', f)
+        ctx.continue_as_new(x)
+    """
+    assert structure(agent_with(tmp_path, body)).calls == (
+        "compensate 'refund'",
+        "sleep",
+        "wait_signal 'approval'",
+        "if:",
+        "  wait_signal with a computed name",
+        "point_of_no_return",
+        "while:",
+        "  compensate with a computed name",
+        "continue_as_new",
+    )
+
+
+GATHERS = {
+    "tuples": ("{'a': (f, x), 'b': (f,)}", "gather step 'a', step 'b'"),
+    "made": (
+        "{'a': Step(f, x), 'b': Effect(f, cost=1), 'c': dm.Effect(f)}",
+        "gather step 'a', effect 'b', effect 'c'",
+    ),
+    "computed names": (
+        "{x: (f,), f'b {x['k']}': dm.Effect(f)}"
+        if sys.version_info >= (3, 12)
+        else "{x: (f,), f'b {x[\"k\"]}': dm.Effect(f)}",
+        "gather step with a computed name, effect with a computed name",
+    ),
+    "some from elsewhere": ("{'a': (f,), **x}", "gather step 'a', step more"),
+    "none": ("{}", "gather "),
+    "a variable": ("x", "gather"),
+    "a comprehension": ("{name: (f,) for name in x}", "gather"),
+    "by keyword": ("calls={'a': (f, x)}", "gather step 'a'"),
+}
+
+
+@pytest.mark.parametrize(("argument", "line"), GATHERS.values(), ids=GATHERS.keys())
+def test_structure_shows_the_branches_of_a_gather(tmp_path, argument, line):
+    before = "import durable_mini as dm\nfrom durable_mini import Effect, Step\n"
+    agent = agent_with(tmp_path, f"return ctx.gather({argument})", before)
+    assert structure(agent).calls == (line,)
+
+
+def test_structure_of_a_gather_changes_with_name_kind_and_order_and_with_nothing_else(tmp_path):
+    before = "from durable_mini import Effect, Step\n"
+
+    def hash_of(argument):
+        return structure(agent_with(tmp_path, f"ctx.gather({argument})", before)).hash
+
+    base = hash_of("{'a': (f, x), 'b': Effect(f, x)}")
+    assert hash_of("{'a': Step(f, cost=3), 'b': Effect(len, key='k')}") == base
+    others = ["{'A': (f,), 'b': Effect(f)}", "{'a': (f,), 'b': (f,)}", "{'a': (f,)}"]
+    others += ["{'b': Effect(f), 'a': (f,)}", "{'a': (f,), 'b': Effect(f), 'c': (f,)}"]
+    assert len({base, *map(hash_of, others)}) == len(others) + 1
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ("ctx.child(inner, x)", "child inner"),
+        ("ctx.child(workflow=inner, input=x)", "child inner"),
+        ("ctx.child(tools.inner, x, run_id='c')", "child tools.inner"),
+        ("ctx.child(x[f'a{x}'])", "child"),
+    ],
+)
+def test_structure_shows_which_workflow_is_a_child_and_does_not_read_into_it(tmp_path, call, line):
+    before = "@workflow()\ndef inner(ctx, x):\n    ctx.step('its own', f)\n"
+    assert structure(agent_with(tmp_path, call, before)).calls == (line,)
+
+
+@pytest.mark.parametrize("call", ["ctx.wait_signal('go')", "ctx.wait_signal(name='go')"])
+def test_structure_shows_a_name_that_is_given_by_keyword(tmp_path, call):
+    assert structure(agent_with(tmp_path, call)).calls == ("wait_signal 'go'",)
+
+
+def test_structure_reads_what_stands_in_the_arguments_of_any_durable_call(tmp_path):
+    body = """
+        ctx.sleep(ctx.step('a', f))
+        ctx.gather({'b': (f, ctx.step('c', f))})
+        ctx.child(inner, ctx.step('d', f))
+        ctx.wait_signal('e', timeout_s=ctx.step('g', f))
+        ctx.compensate('h', f, ctx.step('i', f))
+    """
+    assert structure(agent_with(tmp_path, body)).calls == (
+        *("step 'a'", "sleep", "step 'c'", "gather step 'b'", "step 'd'", "child inner"),
+        *("step 'g'", "wait_signal 'e'", "step 'i'", "compensate 'h'"),
+    )
+
+
 BASE = """
     plan = ctx.step('plan', f, x)
     if plan:
@@ -249,6 +347,196 @@ def test_structure_doesnt_depend_on_the_names_of_workflow_and_context(tmp_path):
     one = structure(agent_with(tmp_path, BASE))
     source = f"{HEAD}@workflow(version='7', name='other')\ndef w(c: 'C', /, x=None):\n{BASE}"
     assert structure(load(tmp_path, source.replace("ctx", "c")).w) == one
+
+
+# Patches: the structure is that of the path which a run takes
+
+
+# By name: the code with the patches in it, the code after every `if` was removed and the new path
+# kept, the code before any patch, and the patches.
+PATCHED = {
+    "two paths": (
+        "if ctx.patched('p'):\n    ctx.step('new', f)\nelse:\n    ctx.step('old', f)\n",
+        "ctx.step('new', f)\n",
+        "ctx.step('old', f)\n",
+        ["p"],
+    ),
+    "an added call": (
+        "ctx.step('a', f)\nif ctx.patched('p'):\n    ctx.step('new', f)\nctx.step('z', f)\n",
+        "ctx.step('a', f)\nctx.step('new', f)\nctx.step('z', f)\n",
+        "ctx.step('a', f)\nctx.step('z', f)\n",
+        ["p"],
+    ),
+    "a removed call": (
+        "if ctx.patched('p'):\n    pass\nelse:\n    ctx.step('old', f)\n",
+        "pass\n",
+        "ctx.step('old', f)\n",
+        ["p"],
+    ),
+    "in a loop": (
+        "for y in x:\n    if ctx.patched('p'):\n        ctx.step('new', f)\n    ctx.now()\n",
+        "for y in x:\n    ctx.step('new', f)\n    ctx.now()\n",
+        "for y in x:\n    ctx.now()\n",
+        ["p"],
+    ),
+    "as elif": (
+        "if x:\n    ctx.step('a', f)\nelif ctx.patched('p'):\n    ctx.step('new', f)\n"
+        "else:\n    ctx.step('old', f)\n",
+        "if x:\n    ctx.step('a', f)\nelse:\n    ctx.step('new', f)\n",
+        "if x:\n    ctx.step('a', f)\nelse:\n    ctx.step('old', f)\n",
+        ["p"],
+    ),
+    "before an elif": (
+        "if ctx.patched('p'):\n    ctx.step('new', f)\nelif x:\n    ctx.step('b', f)\n"
+        "else:\n    ctx.step('old', f)\n",
+        "ctx.step('new', f)\n",
+        "if x:\n    ctx.step('b', f)\nelse:\n    ctx.step('old', f)\n",
+        ["p"],
+    ),
+    "a second patch in the new path": (
+        "if ctx.patched('p'):\n    if ctx.patched('q'):\n        ctx.step('newest', f)\n"
+        "    else:\n        ctx.step('new', f)\nelse:\n    ctx.step('old', f)\n",
+        "ctx.step('newest', f)\n",
+        "ctx.step('old', f)\n",
+        ["p", "q"],
+    ),
+    "an older patch in the old path": (
+        "if ctx.patched('q'):\n    ctx.step('newest', f)\nelif ctx.patched('p'):\n"
+        "    ctx.step('new', f)\nelse:\n    ctx.step('old', f)\n",
+        "ctx.step('newest', f)\n",
+        "ctx.step('old', f)\n",
+        ["q", "p"],
+    ),
+    "one patch at two places": (
+        "if ctx.patched('p'):\n    ctx.step('new', f)\nctx.now()\nif ctx.patched('p'):\n"
+        "    ctx.uuid()\nelse:\n    ctx.random()\n",
+        "ctx.step('new', f)\nctx.now()\nctx.uuid()\n",
+        "ctx.now()\nctx.random()\n",
+        ["p"],
+    ),
+    "in a helper": (
+        "helped(ctx)\nhelped(ctx)\n",
+        "ctx.step('new', f)\nctx.step('new', f)\n",
+        "ctx.step('old', f)\nctx.step('old', f)\n",
+        ["p"],
+    ),
+}
+HELPED = """
+    def helped(context):
+        if context.patched('p'):
+            context.step('new', f)
+        else:
+            context.step('old', f)
+"""
+
+
+@pytest.mark.parametrize(
+    ("patched", "after", "before", "patches"), PATCHED.values(), ids=PATCHED.keys()
+)
+def test_structure_of_a_patch_is_that_of_the_path_it_takes(
+    tmp_path, patched, after, before, patches
+):
+    """All patches taken: the code after the `if` is gone. None of them: the code from before."""
+    agent = agent_with(tmp_path, patched, HELPED)
+    newest, oldest = (structure(agent_with(tmp_path, body)) for body in (after, before))
+    assert (newest.patches, oldest.patches) == ((), ())
+    for found, plain in (
+        (structure(agent), newest),
+        (structure(agent, patches), newest),
+        (structure(agent, [*patches, "removed long ago"]), newest),
+        (structure(agent, []), oldest),
+        (structure(agent, ["removed long ago"]), oldest),
+    ):
+        assert (found.hash, found.calls) == (plain.hash, plain.calls)
+        assert list(found.patches) == patches, "whatever a run knows, the code has these"
+    assert newest.hash != oldest.hash
+
+
+def test_structure_takes_each_patch_by_itself(tmp_path):
+    body = "".join(
+        f"if ctx.patched('{patch}'):\n    ctx.step('{patch}', f)\n" for patch in ("a", "b", "c")
+    )
+    agent = agent_with(tmp_path, body)
+    for size in range(4):
+        for known in itertools.combinations("abc", size):
+            assert steps_in(structure(agent, known).calls) == [f"step {name!r}" for name in known]
+    assert structure(agent).patches == ("a", "b", "c")
+
+
+REFUSED_PATCHES = {
+    "a variable": "new = ctx.patched('p')\nif new:\n    ctx.step('a', f)",
+    "not": "if not ctx.patched('p'):\n    ctx.step('a', f)",
+    "and": "if ctx.patched('p') and x:\n    ctx.step('a', f)",
+    "or": "if x or ctx.patched('p'):\n    ctx.step('a', f)",
+    "compared": "if ctx.patched('p') is True:\n    ctx.step('a', f)",
+    "walrus": "if (new := ctx.patched('p')):\n    ctx.step('a', f)",
+    "conditional expression": "y = ctx.step('a', f) if ctx.patched('p') else 0",
+    "while": "while ctx.patched('p'):\n    ctx.step('a', f)",
+    "assertion": "assert ctx.patched('p')",
+    "returned": "return ctx.patched('p')",
+    "condition of a comprehension": "[ctx.step('a', f) for y in x if ctx.patched('p')]",
+    "guard of a case": "match x:\n    case 1 if ctx.patched('p'):\n        ctx.step('a', f)",
+    "argument of a step": "ctx.step('a', f, ctx.patched('p'))",
+    "alone": "ctx.patched('p')",
+    "computed id": "if ctx.patched(x):\n    ctx.step('a', f)",
+    "formatted id": "if ctx.patched(f'p{x}'):\n    ctx.step('a', f)",
+    "number": "if ctx.patched(1):\n    ctx.step('a', f)",
+    "keyword": "if ctx.patched(patch_id='p'):\n    ctx.step('a', f)",
+    "two arguments": "if ctx.patched('p', 'q'):\n    ctx.step('a', f)",
+    "starred": "if ctx.patched(*x):\n    ctx.step('a', f)",
+    "nested wrongly": "if ctx.patched('p'):\n    y = ctx.patched('q')",
+}
+
+
+@pytest.mark.parametrize("body", REFUSED_PATCHES.values(), ids=REFUSED_PATCHES.keys())
+def test_structure_of_a_patch_that_is_not_all_an_if_asks_for_is_refused(tmp_path, body):
+    call = "ctx.patched('q')" if "'q'" in body and "'p', 'q'" not in body else "ctx.patched("
+    assert_unreadable(agent_with(tmp_path, body), call, "(line ", "if ctx.patched('id')")
+
+
+def test_structure_of_a_wrong_patch_in_a_helper_is_refused(tmp_path):
+    wrong = HELPED.replace("if context.patched('p'):", "if not context.patched('p'):")
+    agent = agent_with(tmp_path, "helped(ctx)", wrong)
+    assert_unreadable(agent, "context.patched('p')", "whole test of an if")
+
+
+@pytest.mark.parametrize("body", ["ask = ctx.patched\nask('p')", "f(ctx.patched)"])
+def test_structure_says_where_patched_gets_out_of_sight(tmp_path, body):
+    found = structure(agent_with(tmp_path, body))
+    assert found.calls[0] == "patched is taken from the context, where it can't be followed"
+    assert found.patches == ()
+
+
+def test_structure_reads_another_contexts_patch_as_a_plain_if(tmp_path):
+    body = "if x.patched('p'):\n    ctx.step('a', f)\nelse:\n    ctx.step('b', f)"
+    found = structure(agent_with(tmp_path, body))
+    assert found == structure(agent_with(tmp_path, CONSTRUCTS["if and else"]))
+
+
+def test_a_run_keeps_its_path_when_a_patch_comes_and_goes(tmp_path, journal):
+    """Before the patch, with it, after it: who may go on with whose runs, and on which path."""
+    patched, after, before, _ = PATCHED["two paths"]
+    codes = [agent_of_version(tmp_path, body) for body in (before, patched, after)]
+    old, new, newest = (Engine(journal, [code]) for code in codes)
+    for engine, code, run_id in zip((old, new, newest), codes, ("r-0", "r-1", "r-2"), strict=True):
+        engine.start(code, run_id=run_id)
+
+    def accepted(engine):
+        return [run.run_id for run in engine.runs() if run.run_id not in orphans_of(engine)]
+
+    def orphans_of(engine):
+        return [orphan.run_id for orphan in engine.orphans()]
+
+    assert accepted(old) == ["r-0"]
+    assert accepted(new) == ["r-0", "r-1"], "a run of the newest code has no patch to go by"
+    assert accepted(newest) == ["r-1", "r-2"]
+    with pytest.raises(StructureChangedError, match="recorded step 'old', now step 'new'"):
+        newest.resume("r-0")
+    for engine, run_id in ((new, "r-0"), (newest, "r-1"), (newest, "r-2")):
+        assert engine.resume(run_id).status == "completed"
+    taken = [[event.name for event in old.history(run_id)][1:-1] for run_id in ("r-0", "r-1")]
+    assert taken == [["p", "old"], ["new"]]
+    assert new.history("r-0")[1].payload["result"] is False
 
 
 # Helpers
@@ -445,10 +733,70 @@ def golden(ctx, ticket):
 '''
 GOLDEN_HASH = "eadfdd7093a9f2bb"
 
+GOLDEN_WAITS_SOURCE = """
+import durable_mini
+from durable_mini import Effect, Step, workflow
+
+
+def think(*args): ...
+
+
+@workflow()
+def refund(ctx, order):
+    ctx.step("its own", think)
+
+
+def ask(ctx, orders):
+    if ctx.patched("escalate"):
+        return ctx.wait_signal("approval", timeout_s=3600) or ctx.wait_signal(name="boss")
+    else:
+        return ctx.wait_signal(f"approval {orders['id']}")
+
+
+@workflow(version="3")
+def golden(ctx, orders):
+    for order in orders:
+        ctx.compensate("charge", think, order)
+        ctx.compensate(f"mail {order}", think)
+    drafts = ctx.gather(
+        {
+            "tea": (think, 1),
+            "milk": Step(think, cost=2.0),
+            f"{orders['a']!r} \\N{EM DASH} {'quoted'}": durable_mini.Effect(think),
+            "it's": Effect(think),
+            7: (think,),
+            **orders,
+        }
+    )
+    ctx.gather({name: (think, name) for name in drafts})
+    if ask(ctx, orders):
+        ctx.point_of_no_return()
+        [ctx.child(refund, order) for order in orders]
+        ctx.child({"key": refund}[f"{'key'}"], 1)
+    elif ctx.patched("wait"):
+        ctx.sleep(60)
+        ctx.continue_as_new(orders)
+    else:
+        ctx.sleep(30)
+"""
+GOLDEN_WAITS_HASHES = {
+    (): "72e09c81747172f5",
+    ("wait",): "89cf3092763161ab",
+    ("escalate", "wait"): "57a5be770e4278a9",
+}
+
 
 def test_structure_of_a_fixed_source_is_the_committed_hash(tmp_path):
     found = structure(load(tmp_path, GOLDEN_SOURCE).golden)
     assert found.hash == GOLDEN_HASH, "\n".join(found.calls)
+
+
+@pytest.mark.parametrize(("known", "golden_hash"), GOLDEN_WAITS_HASHES.items())
+def test_structure_of_a_fixed_source_with_waits_and_patches_is_the_committed_hash(
+    tmp_path, known, golden_hash
+):
+    found = structure(load(tmp_path, GOLDEN_WAITS_SOURCE).golden, known)
+    assert found.hash == golden_hash, "\n".join(found.calls)
 
 
 def test_structure_is_the_same_wherever_the_source_lies(tmp_path):
@@ -549,6 +897,45 @@ def test_structure_once_read_is_that_of_the_code_that_runs(tmp_path):
     path = Path(agent.fn.__code__.co_filename)
     path.write_text(path.read_text().replace("'plan'", "'plot'"))
     assert structure(agent) is before
+
+
+PATCHED_BASE = (
+    BASE
+    + """
+    if ctx.patched('p'):
+        ctx.step('new', f)
+    elif ctx.patched('q'):
+        ctx.step('other', f)
+    else:
+        pay(ctx, x)
+"""
+)
+
+
+def test_structure_of_repeated_reads_is_one_for_each_set_of_patches(tmp_path):
+    agent = agent_with(tmp_path, PATCHED_BASE.replace("return", "y ="), HELPER)
+    sets = [None, [], ["p"], ["q"], ["p", "q"], ["unknown"]]
+    first = [structure(agent, known) for known in sets]
+    assert [structure(agent, known) for known in reversed(sets)] == first[::-1]
+    assert structure(agent) is first[0]
+    assert structure(agent, iter(("q", "p", "q"))) is first[4]
+    found = [one.hash for one in first]
+    assert found[0] == found[2] == found[4]
+    assert found[1] == found[5]
+    assert len(set(found)) == 3
+
+
+def test_structure_with_other_patches_is_that_of_the_code_that_runs_too(tmp_path, journal):
+    """A file that is saved while the process runs changes nothing for it, helpers included."""
+    agent = agent_with(tmp_path, PATCHED_BASE.replace("return", "y ="), HELPER)
+    twin = agent_with(tmp_path, PATCHED_BASE.replace("return", "y ="), HELPER)
+    engine = Engine(journal, [agent])  # reads it with all its patches
+    engine.start(agent, run_id="r-1")
+    path = Path(agent.fn.__code__.co_filename)
+    path.write_text(path.read_text().replace("'plan'", "'plot'").replace("'note'", "'notes'"))
+    for known in ([], ["q"], ["p", "q"]):
+        assert structure(agent, known) == structure(twin, known)
+    assert engine.resume("r-1").status == "completed"
 
 
 # Under pytest, which rewrites assertions

@@ -7,21 +7,22 @@ refused in the same transaction if the run's fencing token is no longer that wor
 others: what the events mean; and to each store how it keeps them (the methods with an underscore).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from functools import partial
+from typing import Any, Protocol, Self
 
 from durable_mini.errors import JournalCorruptError, LeaseLostError, UnknownRunError
 from durable_mini.events import ENDED, Entry, Event, EventKind, RunRow, RunStatus, checksum
 
+_event = partial(tuple.__new__, Event)  # a quarter of the time that the constructor takes
 _KINDS: dict[str, EventKind] = {kind.value: kind for kind in EventKind}
 
 Opening = tuple[RunRow, Sequence[Entry]]  # a run, or its next generation, with its first events
 Tell = tuple[str, Entry]  # an event for another run: its id, and what it is told
 
 
-class Journal(ABC):
+class Journal(Protocol):
     """The operations that the engine needs of a store. A context manager: leaving it closes it."""
 
     def admit(self, opening: Opening, over: RunRow | None = None) -> bool:
@@ -75,12 +76,14 @@ class Journal(ABC):
             Before the commit the event isn't there, and the step that it records will run again.
         """
         with self._writing():
-            lease_until, last = self._held(row)
+            token, lease_until, last = self._stand(row)
+            if token != row.token:
+                raise self._lost(row, token)
             if expected is not None and expected != last:
                 return 0
-            self._insert(row, Event(last + 1, *entry))
-            if lease_until < entry[3] and "lease_until" not in changes:
-                changes["lease_until"] = entry[3] + row.lease_s
+            self._insert(row, _event((last + 1, *entry)))
+            if lease_until < entry[3]:
+                changes.setdefault("lease_until", entry[3] + row.lease_s)
             if changes:
                 self._change(row.run_id, changes)
             for opening in opens:
@@ -98,7 +101,7 @@ class Journal(ABC):
             LeaseLostError: another worker has taken the run over.
         """
         with self._writing():
-            _, last = self._held(row)
+            last = self.peek(row)
             if expected is not None and expected != last:
                 return False
             self._change(row.run_id, changes)
@@ -110,7 +113,10 @@ class Journal(ABC):
         Raises:
             LeaseLostError: another worker has taken the run over.
         """
-        return self._held(row)[1]
+        token, _, last = self._stand(row)
+        if token != row.token:
+            raise self._lost(row, token)
+        return last
 
     def replace(self, row: RunRow, changed: RunRow) -> bool:
         """Change a run that still stands exactly as `row` says; for claims, which no token fences.
@@ -140,10 +146,7 @@ class Journal(ABC):
             UnknownRunError: there is no such run any more.
         """
         with self._writing():
-            row = self.row(run_id)
-            if row is None or row.pruned_at is not None:
-                raise UnknownRunError(run_id=run_id, generation=1)
-            return admits(row) and self._tell(run_id, entry)
+            return admits(self.find(run_id)) and self._tell(run_id, entry)
 
     def prune(self, row: RunRow, pruned_at: float) -> bool:
         """Remove the events of a run that still stands as `row` says, and leave a tombstone.
@@ -165,44 +168,45 @@ class Journal(ABC):
             self._insert(row, Event(seq, *entry))
 
     def _change(self, run_id: str, changes: dict[str, Any]) -> None:
-        row = self.row(run_id)
-        self._put(row._replace(**changes)) if row else None
+        self._put(self.find(run_id)._replace(**changes))
 
     def _tell(self, run_id: str, entry: Entry) -> bool:
         row = self.row(run_id)
         if row is None or row.status in ENDED:
             return False
-        _, last = self._held(row)
-        self._insert(row, Event(last + 1, *entry))
+        self._insert(row, _event((self.peek(row) + 1, *entry)))
         if row.status is RunStatus.SUSPENDED:
             self._put(row._replace(due_at=0.0))
         return True
 
-    def _held(self, row: RunRow) -> tuple[float, int]:
-        """When the lease ends, and the last sequence number, if the token is still the worker's."""
-        token, lease_until, last = self._stand(row)
-        if token != row.token:
-            now = self.row(row.run_id) or row
-            facts = {"worker": row.worker, "token": row.token, "holder": now.worker, "held": token}
-            raise LeaseLostError(run_id=row.run_id, **facts)
-        return lease_until, last
+    def find(self, run_id: str) -> RunRow:
+        """How a run stands.
 
-    @abstractmethod
+        Raises:
+            UnknownRunError: there is no such run, or it was pruned.
+        """
+        row = self.row(run_id)
+        if row is None or row.pruned_at is not None:
+            raise UnknownRunError(run_id=run_id, generation=row.generation if row else 1)
+        return row
+
+    def _lost(self, row: RunRow, token: int) -> LeaseLostError:
+        now = self.row(row.run_id) or row
+        facts = {"worker": row.worker, "token": row.token, "holder": now.worker, "held": token}
+        return LeaseLostError(run_id=row.run_id, **facts)
+
     def row(self, run_id: str) -> RunRow | None:
         """How a run stands, or None; what is left of a pruned one too."""
 
-    @abstractmethod
     def rows(self) -> Iterator[RunRow]:
         """All runs, in the order in which they were admitted."""
 
-    @abstractmethod
-    def due(self, now: float, limit: int) -> list[RunRow]:
-        """At most `limit` runs that are due, those first that have waited longest for a worker.
+    def due(self, now: float) -> list[RunRow]:
+        """The runs that are due, those first that have waited longest for a worker.
 
         What is leased comes with them: the caller looks at `lease_until`.
         """
 
-    @abstractmethod
     def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """The history of a run's generation from after a sequence number on, in order and checked.
 
@@ -210,35 +214,25 @@ class Journal(ABC):
             JournalCorruptError: a checksum, a sequence number or a kind is wrong, naming the first.
         """
 
-    @abstractmethod
-    def marks(self, run_id: str) -> list[tuple[int, Event]]:
-        """The signals, cancel requests and pivots of all generations, each with its generation."""
-
     def integrity(self) -> list[str]:
         """What the storage itself finds wrong, beyond single events; empty when all is well."""
         return []
 
-    @abstractmethod
     def close(self) -> None:
         """Give the store back. Closing twice is harmless."""
 
-    @abstractmethod
     def _writing(self) -> AbstractContextManager[Any]:
         """One transaction: alone, and whole or not at all."""
 
-    @abstractmethod
     def _stand(self, row: RunRow) -> tuple[int, float, int]:
         """A run's token, the end of its lease, and the last sequence number of a generation."""
 
-    @abstractmethod
     def _put(self, row: RunRow) -> None:
         """Store a run's row, new or changed."""
 
-    @abstractmethod
     def _insert(self, row: RunRow, event: Event) -> None:
         """Store an event."""
 
-    @abstractmethod
     def _delete(self, row: RunRow) -> None:
         """Remove the events of all generations of a run."""
 
@@ -247,9 +241,6 @@ class Journal(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-MARKS = (EventKind.SIGNAL, EventKind.CANCEL, EventKind.PIVOT)
 
 
 def checked(row: RunRow, expected_seq: int, event: Event, check: int) -> Event:

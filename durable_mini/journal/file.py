@@ -9,9 +9,9 @@ processes at once, and journals that don't fit in memory (`SQLiteJournal` does b
     ["<length>","<checksum>",[1,null,["run","r-1",1,…],["event","r-1",1,1,"admitted",…]]]
     ["<length>","<checksum>",[2,["r-1",1],["event","r-1",1,2,"step",…]]]
 
-A line has a number and says whose the line before was (a run and its generation), so that damage
-has a name even where the damaged bytes tell nothing. Then come the entries: `run` is how a run
-stands, `event` is one more event, `pruned` takes a run's events away.
+A line has a number and says whose the line before it was (a run, its generation), so that damage
+has a name even where the damaged bytes tell nothing. Then come its entries: `run` is how a run
+stands from here on, `event` is one more event, `pruned` takes a run's events away.
 """
 
 import json
@@ -26,7 +26,7 @@ from typing import Any
 from zlib import crc32
 
 from durable_mini.errors import JournalCorruptError, NotAJournalError, StorageError
-from durable_mini.events import Event, EventKind, RunRow, RunStatus
+from durable_mini.events import Event, RunRow, RunStatus
 from durable_mini.journal.memory import MemoryJournal
 
 FORMAT_VERSION = 1
@@ -46,7 +46,7 @@ class FileJournal(MemoryJournal):
         read_only: look at the file as it stands: no lock, nothing cut, nothing created.
 
     Raises:
-        NotAJournalError: the path holds something else, or a journal of a newer format.
+        NotAJournalError: the path holds something else, or a journal of another format version.
         JournalCorruptError: a line before the last is damaged or missing.
         StorageError: the file can't be opened or created, or it is open elsewhere.
     Crash:
@@ -57,36 +57,192 @@ class FileJournal(MemoryJournal):
         super().__init__()
         self.path = Path(path).absolute()
         self.torn: str | None = None
-        self._pid = os.getpid()
+        self._pid, self._closed = os.getpid(), False
         self._refusal = "is open for reading only" if read_only else None
-        self._lines, self._about = 0, None
-        with self._translated():
+        self._number, self._about = 0, None  # of the last line
+        with self._alone():
             if self.path.exists() and not self.path.is_file():
                 raise NotAJournalError(path=str(self.path), reason="it is no regular file")
             self._file = FileIO(self.path, "r" if read_only else "a+")
             try:
                 self._load(read_only)
-            except BaseException:
+            except BaseException as error:
                 self._file.close()
+                if isinstance(error, LookupError | TypeError | ValueError):
+                    reason = f"{self.path}: line {self._number + 1} is none of this engine: {error}"
+                    raise JournalCorruptError(reason) from error
                 raise
 
     def _load(self, read_only: bool) -> None:
-        if not read_only:
-            _lock(self._file, "LOCK_EX", "LOCK_NB")
+        with suppress(ImportError):  # a platform without locks goes without
+            import fcntl  # noqa: PLC0415
+
+            if not read_only:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._file.seek(0)
-        data = self._file.readall()
-        if _HEADER.startswith(data) and data != _HEADER:  # new, or its creation was cut off
-            return None if read_only else self._create(_HEADER[len(data) :])
-        if not data.startswith(_HEADER):
-            reason = f"it begins {data[: len(_HEADER)]!r}, this engine reads {_HEADER!r}"
+        data, at = self._file.readall(), len(_HEADER)
+        if len(data) < at and _HEADER.startswith(data):  # new, or its creation was cut off
+            if not read_only:
+                _sync_folder(self.path)  # first: a whole header says that the file has its name
+                _store(self._file, _HEADER[len(data) :])
+        elif not data.startswith(_HEADER):
+            reason = f"it begins {data[:at]!r}, this engine reads {_HEADER!r}"
             raise NotAJournalError(path=str(self.path), reason=reason)
-        at = len(_HEADER)
-        while line := _line_at(data, at):
-            number, about, *entries = json.loads(line[_BODY])
-            if number != self._lines + 1: 
-                break
-            self._take(entries)
-            at += len(line)
-        if at < len(data):
-            ...
+        while at < len(data):
+            found = _line_at(data, at)
+            if found is None and not _HEAD.search(data, at + 1):
+                return self._tear_off(data, at, read_only)
+            if found is None or found[0][0] != self._number + 1:
+                raise self._damage(data, at)
+            self._take(found[0])
+            at += found[1]
         return None
+
+    def _tear_off(self, data: bytes, at: int, read_only: bool) -> None:
+        """Crash: the tail stays in the journal until a copy of it is on the disk."""
+        tail = data[at:]
+        self.torn = f"the last {len(tail)} bytes, from offset {at} on, are no whole line"
+        if not read_only:
+            aside = self.path.with_name(f"{self.path.name}.torn-{at}")
+            while aside.exists() and not tail.startswith(aside.read_bytes()):  # another tail
+                aside = aside.with_name(f"{aside.name}-again")
+            with FileIO(aside, "w") as file:
+                _store(file, tail)
+            _sync_folder(aside)
+            self._file.truncate(at)  # durable with the next append; till then there are two copies
+            self.torn += f"; they are in {aside} now"
+        logging.getLogger("durable_mini.journal").warning("%s: %s", self.path, self.torn)
+
+    def _damage(self, data: bytes, at: int) -> JournalCorruptError:
+        """Whose line is damaged or missing, as the next whole one tells."""
+        reason = f"{self.path}: line {self._number + 2}, at offset {at}, is damaged or missing"
+        for head in _HEAD.finditer(data, at):
+            found = _line_at(data, head.start())
+            if found is not None and found[0][1] is not None:
+                run_id, generation = found[0][1]
+                last = len(self._events.get((run_id, generation), ()))
+                return JournalCorruptError(reason, run_id, last + 1)
+        return JournalCorruptError(reason)
+
+    def integrity(self) -> list[str]:
+        """See `Journal.integrity`: the file is read again."""
+        with self._alone(), FileJournal(self.path, read_only=True) as found:
+            lost = self._number - found._number
+            return [f"the last {lost} lines of the file are lost"] if lost > 0 else []
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        if os.getpid() == self._pid:
+            with self._lock, suppress(ImportError):
+                self._closed = True
+                if not self._file.closed:
+                    import fcntl  # noqa: PLC0415
+
+                    fcntl.flock(self._file, fcntl.LOCK_UN)  # or a forked child goes on holding it
+                self._file.close()
+
+    def _stand(self, row: RunRow) -> tuple[int, float, int]:
+        with self._alone():
+            return super()._stand(row)
+
+    def _put(self, row: RunRow) -> None:
+        self._draft.append(["run", *row])
+
+    def _insert(self, row: RunRow, event: Event) -> None:
+        self._draft.append(["event", *row[:2], *event])
+
+    def _delete(self, row: RunRow) -> None:
+        self._draft.append(["pruned", *row[:2]])
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Reads inside see what was there before: no operation reads what it has written.
+
+        Crash: a line that isn't whole is torn off at the next opening.
+        """
+        with self._alone():
+            if self._refusal is not None:
+                raise self._refused(self._refusal)
+            self._draft: list[Any] = []
+            yield
+            if self._draft:
+                entries, self._draft = self._draft, []
+                line = [self._number + 1, self._about, *entries]
+                framed = _framed(json.dumps(line, separators=(",", ":")).encode())
+                self._closed = True  # where an interruption leaves it, only the file can tell
+                _store(self._file, framed)
+                self._take(line)
+                self._closed = False
+
+    def _take(self, line: list[Any]) -> None:
+        """Bring what is in memory to where a line leaves it."""
+        self._number, _, *entries = line
+        self._about = entries[0][1:3]
+        for what, *values in entries:
+            row = _ANY_RUN._replace(run_id=values[0], generation=values[1])
+            if what == "run":
+                super()._put(RunRow(*values)._replace(status=RunStatus(values[5])))
+            elif what == "event":
+                super()._insert(row, Event(*values[2:]))
+            else:
+                super()._delete(row)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread at a time, in one process, while the file is open."""
+        if os.getpid() != self._pid:
+            raise self._refused("was opened before a fork; open it again in this process")
+        with self._lock:
+            if self._closed:
+                raise self._refused("is closed, or was interrupted in the middle of an append")
+            try:
+                yield
+            except BlockingIOError as error:
+                raise self._refused("is open already, here or in another process") from error
+            except OSError as error:
+                self._closed = False
+                self._refusal = f"refuses appends after a failed write ({error.strerror})"
+                raise self._refused(str(error.strerror)) from error
+
+    def _refused(self, reason: str) -> StorageError:
+        return StorageError(path=str(self.path), reason=reason)
+
+
+def _store(file: FileIO, data: bytes) -> None:
+    """Append to a file and come back when it is on the disk."""
+    while data:  # the operating system may take it in parts
+        data = data[file.write(data) :]
+    sync(file.fileno())
+
+
+def sync(descriptor: int) -> None:
+    """Come back when a file's bytes, or a folder's names, are on the disk."""
+    os.fsync(descriptor)
+    with suppress(ImportError):
+        import fcntl  # noqa: PLC0415
+
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync stops at the drive's cache
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.resolve().parent, os.O_RDONLY)
+    try:
+        sync(folder)
+    finally:
+        os.close(folder)
+
+
+def _framed(body: bytes) -> bytes:
+    length = b"%08x" % len(body)
+    return b'["%s","%08x",%s]\n' % (length, crc32(length + body), body)
+
+
+def _line_at(data: bytes, at: int) -> tuple[list[Any], int] | None:
+    """What the line at an offset says, and its length; None if a byte of it isn't as written."""
+    head = _HEAD.match(data, at)
+    if head is None:
+        return None
+    body = data[head.end() : head.end() + int(head[1], 16)]
+    line = _framed(body)
+    return (json.loads(body), len(line)) if data.startswith(line, at) else None

@@ -11,7 +11,7 @@ from typing import Any
 
 from durable_mini.errors import UnknownRunError
 from durable_mini.events import Event, RunRow, checksum
-from durable_mini.journal import MARKS, Journal, checked
+from durable_mini.journal import Journal, checked
 
 
 class MemoryJournal(Journal):
@@ -32,23 +32,16 @@ class MemoryJournal(Journal):
         with self._alone():
             return iter(list(self._rows.values()))
 
-    def due(self, now: float, limit: int) -> list[RunRow]:
+    def due(self, now: float) -> list[RunRow]:
         """See `Journal.due`."""
-        with self._alone():
-            due = [row for row in self._rows.values() if _is_due(row, now)]
-        return sorted(due, key=lambda row: row.lease_until)[:limit]
+        due = (row for row in self.rows() if row.due_at is not None and row.due_at <= now)
+        return sorted(due, key=lambda row: row.lease_until)
 
     def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """See `Journal.events`."""
         with self._alone():
             log = self._events.get((row.run_id, row.generation), [])[after:]
         return [checked(row, seq, *entry) for seq, entry in enumerate(log, start=after + 1)]
-
-    def marks(self, run_id: str) -> list[tuple[int, Event]]:
-        """See `Journal.marks`."""
-        with self._alone():
-            logs = [(key[1], log[:]) for key, log in self._events.items() if key[0] == run_id]
-        return [(of, event) for of, log in logs for event, _ in log if event.kind in MARKS]
 
     def close(self) -> None:
         """See `Journal.close`: the runs stay, as a disk would keep them."""
@@ -60,8 +53,8 @@ class MemoryJournal(Journal):
         return self._alone()  # what can be refused is refused before anything is changed
 
     def _stand(self, row: RunRow) -> tuple[int, float, int]:
-        stands = self.row(row.run_id)
-        if stands is None:
+        stands = self._rows.get(row.run_id)  # without the lock: on the path of every step
+        if stands is None or stands.pruned_at is not None:
             raise UnknownRunError(run_id=row.run_id, generation=row.generation)
         log = self._events.get((row.run_id, row.generation), ())
         return stands.token, stands.lease_until, len(log)
@@ -76,7 +69,3 @@ class MemoryJournal(Journal):
     def _delete(self, row: RunRow) -> None:
         for generation in range(1, row.generation + 1):
             self._events.pop((row.run_id, generation), None)
-
-
-def _is_due(row: RunRow, now: float) -> bool:
-    return row.due_at is not None and row.due_at <= now

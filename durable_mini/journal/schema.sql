@@ -50,6 +50,3 @@ CREATE TABLE events (
     checksum    INTEGER NOT NULL,                -- CRC-32 over run, generation and the rest
     PRIMARY KEY (run_id, generation, seq)        -- the second writer of a number is refused
 ) STRICT, WITHOUT ROWID;
-
--- What a request from outside has to look at, without reading a whole history.
-CREATE INDEX events_marks ON events (run_id) WHERE kind IN ('signal', 'cancel', 'pivot');

@@ -18,25 +18,24 @@ from threading import RLock
 from typing import Any
 
 from durable_mini import errors
-from durable_mini.events import Event, EventKind, RunRow, RunStatus, checksum
+from durable_mini.events import Event, RunRow, RunStatus, checksum
 from durable_mini.journal import Journal, checked
 
 APPLICATION_ID = int.from_bytes(b"dMin")
 SCHEMA_VERSION = 2
 BUSY_LIMIT_S = 30.0
 
-_COLUMNS = ", ".join(RunRow._fields)
-_PUT_RUN = (  # an update keeps the rowid, which is the order of admission
-    f"INSERT INTO runs ({_COLUMNS}) VALUES ({', '.join('?' * len(RunRow._fields))})"
-    " ON CONFLICT (run_id) DO UPDATE SET "
-    + ", ".join(f"{column} = excluded.{column}" for column in RunRow._fields[1:])
-)
-_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT_RUN = f"SELECT {_COLUMNS} FROM runs"  # noqa: S608 - our own field names
+_SIGNATURE = f"PRAGMA application_id={APPLICATION_ID};\nPRAGMA user_version={SCHEMA_VERSION}"
+
+# In the tables the columns of a run and of an event stand in the order of their fields.
+_PLACES = ", ".join("?" * len(RunRow._fields))
+_CHANGES = ", ".join(f"{column} = excluded.{column}" for column in RunRow._fields[1:])
+# An update keeps the rowid, which is the order of admission.
+_PUT = f"INSERT INTO runs VALUES ({_PLACES}) ON CONFLICT DO UPDATE SET {_CHANGES}"  # noqa: S608
 _SELECT_EVENTS = "SELECT seq, kind, name, payload, recorded_at, checksum FROM events"
 _SELECT_STAND = (
     "SELECT token, lease_until, (SELECT max(seq) FROM events WHERE run_id = ?1 AND generation = ?2)"
-    " FROM runs WHERE run_id = ?1"
+    " FROM runs WHERE run_id = ?1 AND pruned_at IS NULL"
 )
 _STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
@@ -55,74 +54,55 @@ class SQLiteJournal(Journal):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self.path = Path(path).absolute()
-        self._pid = os.getpid()
-        self._lock = RLock()
-        self._broken: str | None = None
+        self.path, self._pid = Path(path).absolute(), os.getpid()
+        self._lock, self._broken = RLock(), ""
         with self._translated():
             _refuse_other_files(self.path)
             address = f"{self.path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
-            self._db = sqlite3.connect(
-                address, uri=True, timeout=0, isolation_level=None, check_same_thread=False
-            )
-        # A flipped byte may not even be text: it has to be read before it can be refused.
-        self._db.text_factory = lambda stored: stored.decode(errors="replace")
-        try:
-            with self._translated():
-                _retried(self._create_or_check)
-                _retried(lambda: self._db.execute("PRAGMA journal_mode=WAL").fetchone())
-                self._db.execute("PRAGMA synchronous=FULL")
-                self._db.execute("PRAGMA fullfsync=ON")  # macOS: fsync stops at the drive's cache
-        except BaseException:
-            self._db.close()
-            raise
+            self._db = sqlite3.connect(address, uri=True, timeout=0, check_same_thread=False)
+            self._db.isolation_level = None
+            # A flipped byte may not even be text: it has to be read before it can be refused.
+            self._db.text_factory = lambda stored: stored.decode(errors="replace")
+            try:
+                self._create_or_check()
+                # The last is for macOS, where fsync stops at the drive's cache.
+                for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON"):
+                    self._read(f"PRAGMA {setting}")
+            except BaseException:
+                self._db.close()
+                raise
 
     def _create_or_check(self) -> None:
         """Give a new file its tables and its name, or refuse one that another version made."""
-        if self._schema_version() == 0:
+        if self._read("PRAGMA user_version") == [(0,)]:
             with self._writing():
                 # Somebody else may have created something between the look and the lock.
-                if not self._db.execute("SELECT 1 FROM sqlite_schema").fetchall():
+                if not self._read("SELECT 1 FROM sqlite_schema"):
                     schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
-                    for statement in schema.split(";\n"):
+                    for statement in (schema + _SIGNATURE).split(";\n"):
                         self._db.execute(statement)
-                    self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                    self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        if (found := self._schema_version()) != SCHEMA_VERSION:
+        ((found,),) = self._read("PRAGMA user_version")
+        if found != SCHEMA_VERSION:
             why = f"its schema is version {found}, this engine reads version {SCHEMA_VERSION}"
             raise errors.NotAJournalError(path=str(self.path), reason=why)
 
-    def _schema_version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
-
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
-        found = self._read(f"{_SELECT_RUN} WHERE run_id = ?", run_id)
-        return _row_from(found[0]) if found else None
+        return next(self._rows("WHERE run_id = ?", run_id), None)
 
     def rows(self) -> Iterator[RunRow]:
         """See `Journal.rows`."""
-        return map(_row_from, self._read(f"{_SELECT_RUN} ORDER BY rowid"))
+        return self._rows("ORDER BY rowid")
 
-    def due(self, now: float, limit: int) -> list[RunRow]:
+    def due(self, now: float) -> list[RunRow]:
         """See `Journal.due`."""
-        query = f"{_SELECT_RUN} WHERE due_at <= ? ORDER BY lease_until, rowid LIMIT ?"
-        return [_row_from(values) for values in self._read(query, now, limit)]
+        return list(self._rows("WHERE due_at <= ? ORDER BY lease_until, rowid", now))
 
     def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """See `Journal.events`."""
         query = f"{_SELECT_EVENTS} WHERE run_id = ? AND generation = ? AND seq > ? ORDER BY seq"
         found = self._read(query, row.run_id, row.generation, after)
         return [checked(row, seq, Event(*e), c) for seq, (*e, c) in enumerate(found, after + 1)]
-
-    def marks(self, run_id: str) -> list[tuple[int, Event]]:
-        """See `Journal.marks`."""
-        query = (
-            "SELECT generation, seq, kind, name, payload, recorded_at FROM events"
-            " WHERE run_id = ? AND kind IN ('signal', 'cancel', 'pivot') ORDER BY generation, seq"
-        )
-        found = self._read(query, run_id)
-        return [(of, Event(seq, EventKind(kind), *rest)) for of, seq, kind, *rest in found]
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`: SQLite's own check, and events that belong to no run."""
@@ -143,14 +123,17 @@ class SQLiteJournal(Journal):
         return token, lease_until, last or 0
 
     def _put(self, row: RunRow) -> None:
-        self._db.execute(_PUT_RUN, row)
+        self._db.execute(_PUT, row)
 
     def _insert(self, row: RunRow, event: Event) -> None:
         values = (row.run_id, row.generation, *event, checksum(row, event))
-        self._db.execute(_INSERT_EVENT, values)
+        self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def _delete(self, row: RunRow) -> None:
         self._db.execute("DELETE FROM events WHERE run_id = ?", (row.run_id,))
+
+    def _rows(self, clause: str, *values: Any) -> Iterator[RunRow]:
+        return map(_row_from, self._read(f"SELECT * FROM runs {clause}", *values))  # noqa: S608
 
     def _read(self, sql: str, *parameters: Any) -> list[Any]:
         with self._translated():
@@ -160,18 +143,18 @@ class SQLiteJournal(Journal):
     def _writing(self) -> Iterator[None]:
         """One durable transaction; after a failed one the journal takes no more."""
         with self._translated():
-            if self._broken is not None:
+            if self._broken:
                 raise self._refused(f"refuses appends after a failed write ({self._broken})")
             try:
                 _retried(lambda: self._db.execute("BEGIN IMMEDIATE"))
                 yield
                 _retried(lambda: self._db.execute("COMMIT"))
-            except BaseException as error:
-                if isinstance(error, sqlite3.Error):
-                    self._broken = str(error)
+            except sqlite3.Error as error:
+                self._broken = str(error)
+                raise
+            finally:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                raise
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -184,15 +167,13 @@ class SQLiteJournal(Journal):
         with self._lock:
             try:
                 yield
-            except sqlite3.Error as error:
-                code, path = getattr(error, "sqlite_errorcode", 0) & 0xFF, str(self.path)
+            except (sqlite3.Error, OSError) as error:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
                 if code == sqlite3.SQLITE_NOTADB:
-                    raise errors.NotAJournalError(path=path, reason=str(error)) from error
+                    raise errors.NotAJournalError(path=str(self.path), reason=str(error)) from error
                 if code == sqlite3.SQLITE_CORRUPT:
-                    raise errors.JournalCorruptError(f"{path}: {error}") from error
-                raise self._refused(str(error)) from error
-            except OSError as error:
-                raise self._refused(str(error.strerror)) from error
+                    raise errors.JournalCorruptError(f"{self.path}: {error}") from error
+                raise self._refused(str(getattr(error, "strerror", error))) from error
 
     def _refused(self, reason: str) -> errors.StorageError:
         return errors.StorageError(path=str(self.path), reason=reason.rstrip("."))
@@ -221,21 +202,19 @@ def _refuse_other_files(path: Path) -> None:
     SQLite has to do even this: closing a descriptor of our own would give up every lock that this
     process holds on the file, and with them the log of a journal that is open on it.
     """
-    if not path.exists() or (path.is_file() and path.stat().st_size == 0):
-        return
-    whose, reason = 0, "it is no regular file"
-    if path.is_file():
+    if path.exists() and not path.is_file():
+        raise errors.NotAJournalError(path=str(path), reason="it is no regular file")
+    if path.exists() and path.stat().st_size:
         with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as look:
             look.execute("PRAGMA writable_schema=ON")  # a file that is growing isn't damaged
             (whose,) = look.execute("PRAGMA application_id").fetchone()
-        reason = "it is another program's SQLite database"
-    if whose != APPLICATION_ID:
-        raise errors.NotAJournalError(path=str(path), reason=reason)
+        if whose != APPLICATION_ID:
+            reason = "it is another program's SQLite database"
+            raise errors.NotAJournalError(path=str(path), reason=reason)
 
 
 def _row_from(values: Any) -> RunRow:
     row = RunRow(*values)
-    status = _STATUSES.get(row.status)
-    if status is None:
+    if row.status not in _STATUSES:
         raise errors.JournalCorruptError(f"unknown status {row.status!r}", row.run_id)
-    return row._replace(status=status)
+    return row._replace(status=_STATUSES[row.status])

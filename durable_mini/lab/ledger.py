@@ -2,13 +2,16 @@
 
 Guarantees: the receiver's side of an idempotency key, as real APIs have it: the first response is
 replayed, the same key with another body is refused. With `honour_keys=False` it is one of the many
-receivers that ignore keys. Leaves to others: the network between here and there.
+receivers that ignore keys. With a file it is one receiver for any number of processes. Leaves to
+others: the network between here and there.
 """
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 LLM_COST = 2.0
 AMOUNT = 40
@@ -40,10 +43,11 @@ class Ledger:
     Args:
         honour_keys: whether a repeated idempotency key is answered with the first response; False
             records every repeat.
-        path: a file of JSON lines that keeps the rows, for worlds that outlive a worker process.
+        path: a file of JSON lines that keeps the rows, for worlds that outlive a worker process or
+            are shared by several: whoever posts has read what the others have posted before.
 
-    Attributes: `rows` (in order), `spent` (the LLM's bill), `repeats` (rows beyond the first of one
-    endpoint and order: the duplicates).
+    Attributes: `rows` (in order, as of the last post), `spent` (the LLM's bill for this object),
+    `repeats` (rows beyond the first of one endpoint and order: the duplicates).
     """
 
     def __init__(
@@ -56,9 +60,10 @@ class Ledger:
         self._known: set[tuple[str, str]] = set()
         self._first: dict[str, LedgerRow] = {}
         self._path = Path(path) if path is not None else None
+        self._read_to_byte = 0
         if self._path is not None and self._path.exists():
-            for line in self._path.read_text("utf-8").splitlines():
-                self._enter(LedgerRow(*json.loads(line)))
+            with self._books(self._path):
+                pass  # opening the books reads them
 
     def think(self, task: str, about: Any, price: float = LLM_COST) -> str:
         """Ask the scripted model, which bills `price` each time it is asked, also for a repeat."""
@@ -87,14 +92,39 @@ class Ledger:
             KeyReusedError: the key was seen with another endpoint, order or body.
         """
         row = LedgerRow(endpoint, order, body, key)
-        first = self._first.get(key) if self._honour_keys else None
+        if self._path is None:
+            self._take(row, None)
+        else:
+            with self._books(self._path) as file:
+                self._take(row, file)
+        return f"{endpoint} accepted for {order}"
+
+    def _take(self, row: LedgerRow, file: IO[bytes] | None) -> None:
+        first = self._first.get(row.key) if self._honour_keys else None
         if first is None:
-            if self._path is not None:
-                _append_line(self._path, json.dumps(row))
+            if file is not None:
+                self._read_to_byte += _append_line(file, json.dumps(row))
             self._enter(row)
         elif first != row:
-            raise KeyReusedError(f"key {key!r} came first with {first[:3]}, now with {row[:3]}")
-        return f"{endpoint} accepted for {order}"
+            raise KeyReusedError(f"key {row.key!r} came first with {first[:3]}, now with {row[:3]}")
+
+    @contextmanager
+    def _books(self, path: Path) -> Iterator[IO[bytes]]:
+        """The file, for nobody else until the block is left, with all that it holds entered.
+
+        A line that its writer didn't live to end is no request that was taken: it is cut off.
+        """
+        import fcntl  # noqa: PLC0415 - not in a browser
+
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(self._read_to_byte)
+            whole, _, _ = file.read().rpartition(b"\n")
+            for line in whole.splitlines():
+                self._enter(LedgerRow(*json.loads(line)))
+            self._read_to_byte += len(whole) + 1 if whole else 0
+            file.truncate(self._read_to_byte)
+            yield file
 
     def _enter(self, row: LedgerRow) -> None:
         self.rows.append(row)
@@ -105,8 +135,9 @@ class Ledger:
         self._known.add(operation)
 
 
-def _append_line(path: Path, line: str) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+def _append_line(file: IO[bytes], text: str) -> int:
+    """How many bytes it took."""
+    written = file.write(text.encode() + b"\n")
+    file.flush()
+    os.fsync(file.fileno())
+    return written

@@ -1,0 +1,974 @@
+"""Random interleavings of everything that may happen to runs, against a plain model of them.
+
+Hypothesis draws programs, callers, workers, deaths, clocks that jump, deployments and whatever a
+run meets in the middle of a step. After each move the journal is compared with the model: what the
+receiver has seen, and what each run must come to. At the end everything is mended and the workers
+go on until nothing is left to do.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from threading import current_thread
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from model import (
+    _CLOSES,
+    CODES,
+    MOST_BRANCHES,
+    Asked,
+    Outcome,
+    Plain,
+    Program,
+    Stage,
+    World,
+    agent_after,
+    agent_two,
+    one_by_one,
+    side_by_side,
+)
+
+from durable_mini import (
+    DurableError,
+    Engine,
+    Event,
+    EventKind,
+    FakeClock,
+    LeaseLostError,
+    MemoryJournal,
+    NonDeterminismError,
+    Position,
+    Run,
+    RunIdConflictError,
+    RunStatus,
+    SQLiteJournal,
+    StructureChangedError,
+    UnknownRunError,
+    UnknownWorkflowError,
+    Worker,
+    Workflow,
+)
+from durable_mini.events import RunRow
+from durable_mini.journal import Journal
+from durable_mini.ops import prune, verify
+
+LEASE_S = 20.0
+MOST_ATTEMPTS = 400
+ENDED = {RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}
+OUTSIDE = {EventKind.SIGNAL, EventKind.CANCEL, EventKind.CHILD_ENDED}
+
+happened = Counter[str]()
+"""How often each kind of thing has happened, over all examples of a test."""
+
+
+# What is drawn
+
+BLOCKS: list[Program] = [
+    [["step", "plan", 0, 1]],
+    [["step", "fetch", 1, 3], ["price"]],
+    [["try", ["step", "fetch", 2, 2], ["effect", "mail", 0, 1]], ["price"]],
+    [["chance"], ["step", "plan", 0, 1]],
+    [["effect", "charge", 0, 1], ["effect", "charge", 1, 2], ["effect", "charge#2", 0, 1]],
+    [["saga", "charge", [], "charge", 0, 1]],
+    [["saga", "refund", [["step", "think", 0, 1]], "charge", 1, 2]],
+    [["effect", "charge", 0, 1], ["saga", "charge", [["wait", "approval", 30]], "charge", 0, 1]],
+    [["saga", "hotel", [], "hotel", 0, 1], ["try", ["effect", "mail", 2, 2]], ["sleep", 20]],
+    [["saga", "flight", [], "flight", 3, 2]],
+    [["sleep", 15], ["price"]],
+    [["wait", "approval", 40]],
+    [["wait", "approval", None], ["price"]],
+    [["gather", [["step", "a", 0, 1], ["effect", "b", 1, 2], ["step", "c", 0, 1]], False]],
+    [["gather", [["effect", "a", 0, 1], ["effect", "b", 0, 1]], True], ["step", "plan", 0, 1]],
+    [["try", ["gather", [["step", "a", 1, 1], ["step", "b", 2, 2], ["effect", "c", 0, 1]], True]]],
+    [["child", [["effect", "mail", 0, 1], ["wait", "approval", 25]], None]],
+    [["try", ["child", [["saga", "pay", [], "pay", 0, 1], ["fail"]], None]]],
+    [["child", [["effect", "mail", 0, 1]], "kid"]],
+    [["child", [["step", "plan", 0, 1], ["again", [["effect", "mail", 0, 1]]]], None]],
+    [["step", "plan", 0, 1], ["bug"]],
+]
+TAILS: list[Program] = [
+    [],
+    [],
+    [["fail"]],
+    [["fail"]],
+    [["pivot"], ["effect", "ship", 1, 3]],
+    [["pivot"], ["fail"]],
+    [["again", [["wait", "approval", 10], ["effect", "charge", 0, 1], ["price"]]]],
+    [["again", [["saga", "charge", [], "charge", 0, 1], ["price"], ["fail"]]]],
+    [["again", [["child", [["effect", "mail", 0, 1]], "kid"]]]],
+]
+
+
+def assembled(blocks: list[Program], tail: Program) -> Program:
+    """A program; one with something to undo has to stay in its generation."""
+    program = [op for block in blocks for op in block]
+    undoes = any(op[0] == "saga" or (op[0] == "gather" and op[2]) for op in flat(program))
+    return program if undoes and tail and tail[0][0] == "again" else program + tail
+
+
+def flat(program: Program) -> Iterator[list[Any]]:
+    """The operations of a program, also those inside a `try`."""
+    for op in program:
+        yield op
+        yield from flat(op[1:]) if op[0] == "try" else ()
+
+
+PROGRAMS = st.builds(
+    assembled, st.lists(st.sampled_from(BLOCKS), min_size=1, max_size=3), st.sampled_from(TAILS)
+)
+NUMBERS = st.integers(0, 11)
+SEATS = st.integers(0, 2)
+PLACES = ["before", "in the body", "window", "after", "before a write", "after a write"]
+TAKES = ["overtake", "expire", "usurp", "replace"]
+ACTIONS = ["crash", *TAKES, "signal", "cancel", "jump", "stop"]
+MEETINGS = st.sampled_from(["crash", "crash", "overtake", *ACTIONS])
+PLANS = st.lists(
+    st.one_of(
+        st.tuples(st.integers(1, 20), st.just(""), MEETINGS, NUMBERS),
+        st.tuples(st.integers(1, 4), st.sampled_from(PLACES), MEETINGS, NUMBERS),
+    ),
+    max_size=3,
+)
+SIGNALS = st.tuples(
+    st.sampled_from(["approval", "approval", "other"]),
+    st.sampled_from(["yes", "yes", {"price": 7}, "no"]),
+    st.integers(0, 5),
+)
+SECONDS = st.sampled_from([1.0, 4.0, 12.0, 25.0, 60.0, 500.0, -3.0, -30.0, -400.0])
+
+
+# What the machine sees of a journal
+
+
+class Died(BaseException):
+    """The process is dead: it lets go of nothing."""
+
+
+class Watched(Journal):
+    """A journal that tells what is written to it, and lets things happen around each write.
+
+    Attributes: `claims` (each row under which somebody held a run), `current` (the run claimed
+    last), `code` (what is deployed where the writing is done), `opened` (by which code each
+    generation was), `stale` (writes that should have been refused).
+    """
+
+    at_point: Callable[[str], None] = staticmethod(lambda place: None)
+
+    def watch(self) -> None:
+        self.claims: dict[str, list[RunRow]] = defaultdict(list)
+        self.current, self.code, self.stale = "", "", list[str]()
+        self.opened: dict[tuple[str, int], str] = {}
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self.at_point("before a write")
+        with super()._writing():  # type: ignore[safe-super]
+            yield
+        self.at_point("after a write")
+
+    def replace(self, row: RunRow, changed: RunRow) -> bool:
+        done = super().replace(row, changed)
+        if done and changed.token != row.token:
+            self.claims[row.run_id].append(changed)
+            self.current = row.run_id
+            if row.status is RunStatus.RUNNING:
+                happened["takeover, by force" if "resume" in str(changed.worker) else "takeover"] += 1
+        return done
+
+    def _insert(self, row: RunRow, event: Event) -> None:
+        stands = self.row(row.run_id)
+        if stands is None or stands.token != row.token:
+            self.stale.append(f"{row.run_id}: {event} by {row.worker}")
+        super()._insert(row, event)  # type: ignore[safe-super]
+
+    def _open(self, opening: Any) -> None:
+        super()._open(opening)
+        self.opened[opening[0].run_id, opening[0].generation] = self.code
+
+
+class WatchedMemory(Watched, MemoryJournal):
+    """In memory: the object plays the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watch()
+
+
+class WatchedFile(Watched, SQLiteJournal):
+    """In a file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.watch()
+
+
+class Seat:
+    """A place where a process runs: what is deployed there, and the worker's name."""
+
+    def __init__(self, machine: Interleavings, number: int) -> None:
+        self.name, self._machine, self._number = f"w{number}", machine, number
+        self.deploy("old")
+
+    def deploy(self, code: str) -> None:
+        """Start the process anew, with this code."""
+        machine, spread = self._machine, side_by_side if self._number == 2 else one_by_one
+        options: Any = {"clock": machine.clock, "probe": machine.at_probe, "spread": spread}
+        self.code, self.engine = code, Engine(machine.journal, CODES[code], **options)
+
+    def worker(self) -> Worker:
+        """A new worker under the old name."""
+        lease: Any = {"lease_s": LEASE_S, "heartbeat_s": LEASE_S / 2, "poll_s": LEASE_S / 4}
+        machine = self._machine
+        machine.worker = Worker(
+            self.engine, self.name, **lease, on_attempt=lambda run: machine.on_attempt(run)
+        )
+        return machine.worker
+
+
+class Life:
+    """What the model knows of a run.
+
+    Attributes: by generation `asked`, `sent` (the signals taken), `cancelled`, `plain` and
+    `outcome` (the model's own reading); `ids` of its signals; `pruned` (the last generation that
+    is gone).
+    """
+
+    def __init__(self, asked: Asked, generation: int = 1) -> None:
+        self.asked = {generation: asked}
+        self.sent: dict[int, list[tuple[str, str, Any]]] = defaultdict(list)
+        self.cancelled: set[int] = set()
+        self.plain: dict[int, Plain] = {}
+        self.outcome: dict[int, Outcome] = {}
+        self.ids: set[str] = set()
+        self.pruned = 0
+
+
+def move(needs: Callable[[Interleavings], Any], **drawn: Any) -> Callable[[Any], Any]:
+    """A rule that is counted, and that may be drawn where there is something for it to do."""
+
+    def decorate(function: Any) -> Any:
+        @wraps(function)
+        def moved(self: Interleavings, **values: Any) -> None:
+            self.clean = False
+            if function(self, **values) is not False:
+                happened[f"move {function.__name__}"] += 1
+
+        return precondition(lambda self: bool(needs(self)))(rule(**drawn)(moved))
+
+    return decorate
+
+
+def always(_: Interleavings) -> bool:
+    return True
+
+
+def some_run(machine: Interleavings) -> bool:
+    return bool(machine.rows)
+
+
+def some_end(machine: Interleavings) -> bool:
+    rows = machine.rows.values()
+    return any(row.status in ENDED and row.pruned_at is None for row in rows)
+
+
+def some_trouble(machine: Interleavings) -> bool:
+    return any(row.status is RunStatus.NEEDS_ATTENTION for row in machine.rows.values())
+
+
+def some_claim(machine: Interleavings) -> bool:
+    return any(machine.journal.claims.values())
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Three processes on one journal, and everything that may happen to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock(10_000.0)
+        self.journal = self.make_journal()
+        self.world = Stage.world = World(self.journal, self.clock)
+        self.world.meanwhile = lambda: self.at_point("in the body")
+        self.journal.at_point = self.at_point  # type: ignore[method-assign]
+        self.plan: list[list[Any]] = []
+        self.quiet = self.stopped = False
+        self.overtakes = self.attempts = 0
+        self.worker: Worker | None = None
+        self.on_attempt: Callable[[Run], None] = self.count_attempt
+        self.lives: dict[str, Life] = {}
+        self.endings: dict[str, Any] = {}
+        self.seen: dict[tuple[str, int], list[Event]] = {}
+        self.rows: dict[str, RunRow] = {}
+        self.clean = True
+        self.seats = [Seat(self, number) for number in range(3)]
+
+    def make_journal(self) -> Any:
+        return WatchedMemory()
+
+    # Moves: callers
+
+    @move(lambda self: len(self.lives) < 5, program=PROGRAMS, seat=SEATS, two=st.integers(0, 3), twice=st.booleans())
+    def start(self, program: Program, seat: int, two: int, twice: bool) -> bool | None:
+        """A new run, asked for once or twice."""
+        at, run_id = self.seats[seat], f"r/{len(self.lives)}"
+        agent = agent_two if two == 3 and at.code == "both" else CODES[at.code][0]
+        with self.acting(at):
+            for _ in range(1 + twice):
+                assert at.engine.start(agent, program, run_id=run_id) == run_id
+        self.lives[run_id] = Life(self.asked(agent, program, at.code))
+        return None
+
+    def asked(self, agent: Workflow, program: Program, code: str, **more: Any) -> Asked:
+        patched = code != "old" and agent is agent_after
+        return Asked(agent.name, agent.version, program, patched, **more)
+
+    @move(some_run, which=NUMBERS, seat=SEATS, other=st.booleans(), reuse=st.booleans())
+    def start_again(self, which: int, seat: int, other: bool, reuse: bool) -> bool | None:
+        """The id of a known run once more: the same request, another one, or a new generation."""
+        found, at = self.pick(which, parents=False), self.seats[seat]
+        if found is None or (found.version == "2" and at.code != "both"):
+            return False
+        life = self.lives[found.run_id]
+        # The request of the generation, not of the run: continue-as-new changes the input.
+        asked = life.asked[found.generation].program
+        program = [["step", "other", 0, 1]] if other else asked
+        if reuse and found.status in ENDED:
+            self.reopen(found, life, at, program)
+            return None
+        before, agent = self.stands(found.run_id), self.agent_for(found, at)
+        request: Any = {"run_id": found.run_id, "reuse": reuse}
+        if found.pruned_at is not None or program != asked:
+            with pytest.raises(RunIdConflictError):
+                at.engine.start(agent, program, **request)
+        else:
+            assert at.engine.start(agent, program, **request) == found.run_id
+        assert self.stands(found.run_id) == before
+        return None
+
+    def agent_for(self, row: RunRow, at: Seat) -> Workflow:
+        return agent_two if row.version == "2" else CODES[at.code][0]
+
+    def reopen(self, row: RunRow, life: Life, at: Seat, program: Program) -> None:
+        """Give the id of a run that has ended to a new generation."""
+        agent, code = self.agent_for(row, at), self.journal.code
+        self.journal.code = at.code
+        at.engine.start(agent, program, run_id=row.run_id, reuse=True)
+        self.journal.code = code
+        happened[f"reuse of {'an ended' if row.pruned_at is None else 'a pruned'} id"] += 1
+        life.asked[row.generation + 1] = self.asked(agent, program, at.code)
+
+    @move(some_run, which=NUMBERS, signal=SIGNALS)
+    def signal(self, which: int, signal: tuple[str, Any, int]) -> bool | None:
+        return self.send(self.pick(which), *signal)
+
+    def send(self, row: RunRow | None, name: str, payload: Any, number: int) -> bool | None:
+        """A signal, whose id may have come before."""
+        if row is None:
+            return False
+        life, signal_id, engine = self.lives[row.run_id], f"s{number}", self.seats[0].engine
+        if row.pruned_at is not None:
+            with pytest.raises(UnknownRunError):
+                engine.signal(row.run_id, name, payload, signal_id=signal_id)
+            return None
+        taken = engine.signal(row.run_id, name, payload, signal_id=signal_id)
+        assert taken == (row.status not in ENDED and signal_id not in life.ids)
+        if taken:
+            life.sent[row.generation].append((signal_id, name, payload))
+            life.ids.add(signal_id)
+        elif row.status not in ENDED:
+            happened["signal id repeated"] += 1
+        return None
+
+    @move(some_run, which=NUMBERS, sure=st.integers(0, 3))
+    def cancel(self, which: int, sure: int) -> bool | None:
+        return self.ask_to_stop(self.pick(which)) if sure == 3 else False
+
+    def ask_to_stop(self, row: RunRow | None) -> bool | None:
+        """Cancel a run, which may be too late."""
+        if row is None:
+            return False
+        engine, life = self.seats[0].engine, self.lives[row.run_id]
+        ended = row.status in ENDED
+        if row.pruned_at is not None:
+            with pytest.raises(UnknownRunError):
+                engine.cancel(row.run_id)
+            return None
+        kinds = {event.kind for event in self.journal.events(row)}
+        if EventKind.PIVOT in kinds and not ended:
+            happened["cancel refused after the pivot"] += 1
+            with pytest.raises(DurableError, match="point of no return"):
+                engine.cancel(row.run_id)
+            return None
+        assert engine.cancel(row.run_id) == (not ended and EventKind.CANCEL not in kinds)
+        life.cancelled |= set() if ended else {row.generation}
+        return None
+
+    # Moves: drivers
+
+    @move(some_run, which=NUMBERS, seat=SEATS, plan=PLANS)
+    def resume(self, which: int, seat: int, plan: Any) -> bool | None:
+        """One process takes a run over and drives it, whoever has it."""
+        return self.resume_one(which, seat, plan)
+
+    def resume_one(self, which: int, seat: int, plan: Any) -> bool | None:
+        row, at = self.pick(which), self.seats[seat]
+        if row is None:
+            return False
+        self.take_over(row, at, plan, at.engine.resume)
+        return None
+
+    def take_over(self, row: RunRow, at: Seat, plan: Any, drive: Callable[[str], Run]) -> None:
+        """Resume a run, or retry its compensations, and see that it comes to what it may."""
+        refusal, before = self.refusal(row, at), self.stands(row.run_id)
+        with self.acting(at, plan, row.run_id):
+            try:
+                run = drive(row.run_id)
+            except Died:
+                happened["drivers that died"] += 1
+            except LeaseLostError:
+                assert self.overtakes
+                happened["zombie refused as it drove"] += 1
+            except DurableError as refused:
+                assert self.overtakes or type(refused) in refusal, refused
+                if type(refused) is not NonDeterminismError and not self.overtakes:
+                    assert self.stands(row.run_id) == before
+                happened[f"refused: {type(refused).__name__}"] += 1
+            else:
+                resting = ENDED | {RunStatus.SUSPENDED, RunStatus.NEEDS_ATTENTION}
+                assert run.status in resting or self.overtakes
+
+    def refusal(self, row: RunRow, at: Seat) -> set[type[DurableError]]:
+        """What this code may raise at this run."""
+        if row.pruned_at is not None:
+            return {UnknownRunError}
+        if row.status in ENDED:
+            return set()
+        if (row.version == "2") and at.code != "both":
+            return {UnknownWorkflowError}
+        opened = self.journal.opened[row.run_id, row.generation]
+        if at.code == "old" and row.workflow == "agent":
+            # Once the new code has noted that it keeps the old path, code without the patch errs.
+            return {StructureChangedError} if opened != "old" else {NonDeterminismError}
+        return set()
+
+    @move(some_run, which=NUMBERS, seat=SEATS, plan=PLANS)
+    def resume_again(self, which: int, seat: int, plan: Any) -> bool | None:
+        """The same: what drives runs is drawn more often than what hinders them."""
+        return self.resume_one(which, seat, plan)
+
+    @move(some_run, seat=SEATS, attempts=st.sampled_from([1, 1, 2, MOST_ATTEMPTS]), plan=PLANS)
+    def work(self, seat: int, attempts: int, plan: Any) -> bool | None:
+        """A worker that stops after so many attempts, or when nothing is left to do."""
+        at = self.seats[seat]
+        with self.acting(at, plan):
+            self.run_worker(at, attempts)
+        return None
+
+    def run_worker(self, at: Seat, attempts: int) -> None:
+        self.attempts, worker = 0, at.worker()
+
+        def counted(run: Run) -> None:
+            self.count_attempt(run)
+            if self.attempts >= attempts:
+                self.stopped = True
+                worker.stop()
+
+        self.on_attempt, self.stopped = counted, False
+        try:
+            worker.run_until_idle()
+        except Died:
+            happened["drivers that died"] += 1
+        else:
+            if not self.stopped:
+                self.see_idle(at)
+
+    def count_attempt(self, run: Run) -> None:
+        self.attempts += 1
+        assert self.attempts <= MOST_ATTEMPTS, f"{run.run_id} goes round and round"
+
+    def see_idle(self, at: Seat) -> None:
+        """Nothing may be left that this worker could have done."""
+        happened["worker idle"] += 1
+        for row in self.journal.rows():
+            due = row.due_at is not None and row.due_at <= self.clock.now()
+            refused = self.refusal(row, at) - {NonDeterminismError}
+            if due and not refused:
+                self.world.faults.append(f"{row} is due, and {at.name} is idle")
+
+    @move(some_run, which=NUMBERS, seat=SEATS, how=st.sampled_from(["name", "arguments", "kind"]))
+    def drift(self, which: int, seat: int, how: str) -> bool | None:
+        """Changed code that asks for something else than the journal holds."""
+        row, at = self.pick(which), self.seats[seat]
+        if row is None or row.status in ENDED or self.refusal(row, at):
+            return False
+        self.world.drift, self.world.drifted = (row.run_id, how), None
+        with self.acting(at):
+            try:
+                run = at.engine.resume(row.run_id)
+            except NonDeterminismError:
+                assert self.stands(row.run_id)[1][-1] == self.world.drifted
+                assert at.engine.describe(row.run_id).status is RunStatus.NEEDS_ATTENTION
+                happened["divergence refused"] += 1
+            else:
+                drifted = self.world.drifted or []
+                assert not drifted or any(event.kind is EventKind.STOP for event in drifted), run
+        self.world.drift = None
+        return None
+
+    @move(some_trouble, which=NUMBERS, seat=SEATS, plan=PLANS)
+    def retry(self, which: int, seat: int, plan: Any) -> bool | None:
+        """Compensations tried again by hand, whether or not the cause was mended."""
+        row, at = self.pick(which, RunStatus.NEEDS_ATTENTION), self.seats[seat]
+        if row is None:
+            return False
+        self.take_over(row, at, plan, at.engine.retry_compensation)
+        return None
+
+    # Moves: the rest of the world
+
+    @move(some_run, seconds=SECONDS)
+    def clock_moves(self, seconds: float) -> None:
+        """Time passes, or the clock is set back."""
+        self.clock.advance(seconds)
+
+    @move(some_run, seat=SEATS, code=st.sampled_from(sorted(CODES)), what=st.integers(0, 5))
+    def change(self, seat: int, code: str, what: int) -> None:
+        """Other code is deployed in one place, or something breaks or is mended everywhere."""
+        if what < 2:
+            self.seats[seat].deploy(code)
+        elif what < 4:
+            self.world.buggy = what == 2
+        else:
+            self.world.undo_broken = what == 4
+
+    @move(some_end, which=NUMBERS)
+    def prune(self, which: int) -> None:
+        """One run that has ended leaves a tombstone, or every one that nobody waits for."""
+        ended = [row for row in self.rows.values() if row.status in ENDED and not row.pruned_at]
+        gone = [ended[which % len(ended)]]
+        if which < 3:
+            waited = {row.run_id for row in ended if self.is_waited_for(row)}
+            gone = [row for row in ended if row.run_id not in waited]
+            pruned = prune(self.journal, older_than_s=0.0, now=self.clock.now() + 10_000.0)
+            assert pruned == [row.run_id for row in gone]
+            for row in gone:
+                self.forget(row)
+        else:
+            self.gone(gone[0])
+
+    def gone(self, row: RunRow) -> None:
+        assert self.journal.prune(row, self.clock.now())
+        self.forget(row)
+
+    def forget(self, row: RunRow) -> None:
+        self.lives[row.run_id].pruned = row.generation
+        self.lives[row.run_id].ids.clear()
+
+    def is_waited_for(self, row: RunRow) -> bool:
+        return row.parent is not None and self.rows[row.parent].status not in ENDED
+
+    @move(some_run, seat=SEATS)
+    def look(self, seat: int) -> None:
+        """What the engine tells of all runs, and of those that this code can't drive."""
+        at = self.seats[seat]
+        rows = [row for row in self.rows.values() if row.pruned_at is None]
+        told = [(run.run_id, run.generation, run.status) for run in at.engine.runs()]
+        assert told == [(row.run_id, row.generation, row.status) for row in rows]
+        strange = {row.run_id for row in rows if self.refusal(row, at) - {NonDeterminismError}}
+        assert {orphan.run_id for orphan in at.engine.orphans()} == strange
+        assert verify(self.journal).problems == ()
+
+    @move(some_claim, which=NUMBERS, claim=NUMBERS, ending=st.booleans())
+    def zombie(self, which: int, claim: int, ending: bool) -> bool | None:
+        """Whoever held a run once, and was replaced, writes to it: nothing may change."""
+        stands = self.pick(which)
+        claims = self.journal.claims[stands.run_id] if stands else []
+        stale = [row for row in claims if stands and row.token != stands.token]
+        if not stale or stands is None:
+            return False
+        held, before, now = stale[claim % len(stale)], self.stands(stands.run_id), self.clock.now()
+        kind = EventKind.COMPLETED if ending else EventKind.STEP
+        entry = kind, "late", '{"args":"","result":null}', now
+        changes: Any = {"token": held.token + 1, "worker": None}
+        for write in (
+            lambda: self.journal.append(held, entry),
+            lambda: self.journal.append(held, entry, status=RunStatus.COMPLETED, **changes),
+            lambda: self.journal.update(held, lease_until=now + LEASE_S),
+            lambda: self.journal.update(held, status=RunStatus.SUSPENDED, **changes),
+            lambda: self.journal.peek(held),
+        ):
+            with pytest.raises(LeaseLostError if stands.pruned_at is None else UnknownRunError):
+                write()
+        assert self.stands(stands.run_id) == before
+        return None
+
+    # What happens in the middle
+
+    @contextmanager
+    def acting(self, at: Seat, plan: Any = (), run_id: str = "") -> Iterator[None]:
+        """Some process acts; `plan` says what it meets, and how many places from here."""
+        self.plan, self.overtakes = [list(item) for item in plan], 0
+        self.journal.code, self.journal.current = at.code, run_id
+        try:
+            yield
+        finally:
+            self.plan, self.worker = [], None
+
+    def at_probe(self, position: Position, _kind: EventKind, _name: str) -> None:
+        self.at_point(str(position))
+
+    def at_point(self, place: str) -> None:
+        """A place where something may happen; a fault here is no step's failure."""
+        if self.quiet or not self.plan or current_thread().name == "heartbeats":
+            return
+        _, wanted, action, number = self.plan[0]
+        # Between the last look and a body nobody can be stopped any more.
+        begun = place == "before" or (Stage.begun and place.startswith("after"))
+        unfair = begun and action in TAKES
+        self.plan[0][0] -= wanted in (place, "") and not unfair
+        if self.plan[0][0] > 0:
+            return
+        self.plan.pop(0)
+        happened[f"{action}, {place}"] += 1
+        if action == "crash":
+            self.plan.clear()
+            raise Died(place)
+        try:
+            self.meet(action, number)
+        except Exception:
+            self.world.faults.append(traceback.format_exc())
+
+    def meet(self, action: str, number: int) -> None:
+        """Something happens to whoever is driving."""
+        row = self.journal.row(self.journal.current)
+        if action == "stop":
+            self.stopped = True
+            self.worker.stop() if self.worker else None
+        elif action == "jump":
+            self.clock.advance(7.0 * number)
+        elif action in TAKES:
+            if action in ("usurp", "replace"):
+                self.meet("cancel", 1)
+            self.overtake(row, self.seats[number % 3], by_worker=action == "expire")
+            if action == "replace":
+                self.quiet = True
+                self.replace(row and self.journal.row(row.run_id), reuse=number % 2 == 1)
+                self.quiet = False
+        else:
+            self.quiet = True
+            row = row if number % 2 else self.pick(number)
+            row = row if row is not None and row.run_id in self.lives else None
+            if action == "cancel":
+                self.ask_to_stop(row)
+            else:
+                self.send(row, "approval", "no" if number == 0 else "yes", number % 6)
+            self.quiet = False
+
+    def replace(self, row: RunRow | None, *, reuse: bool) -> None:
+        """A run that has ended is pruned, and its id given to another."""
+        life = self.lives.get(row.run_id) if row else None
+        if row is None or life is None or row.status not in ENDED or row.pruned_at or row.parent:
+            return
+        self.gone(row)
+        if reuse:
+            asked = life.asked[min(life.asked)]
+            self.reopen(row, life, self.seats[0], asked.program)
+
+    def overtake(self, row: RunRow | None, at: Seat, *, by_worker: bool) -> None:
+        """Another process takes the run over, and meets what is left of the plan."""
+        self.overtakes += 1
+        kept = self.journal.current, self.journal.code, self.on_attempt
+        driver = self.attempts, self.worker, self.stopped
+        self.journal.code, self.worker = at.code, None
+        with suppress(Died, DurableError), Stage.gathering(0):
+            if by_worker:
+                self.clock.advance(LEASE_S + 1)
+                self.run_worker(at, MOST_ATTEMPTS)
+            elif row is not None:
+                at.engine.resume(row.run_id)
+        self.journal.current, self.journal.code, self.on_attempt = kept
+        self.attempts, self.worker, self.stopped = driver
+
+    # Laws
+
+    def pick(
+        self, which: int, status: RunStatus | None = None, *, parents: bool = True
+    ) -> RunRow | None:
+        """One of the runs that are in the journal now and that the model knows."""
+        rows = [row for row in self.journal.rows() if row.run_id in self.lives]
+        rows = [row for row in rows if status in (None, row.status)]
+        rows = [row for row in rows if parents or row.parent is None]
+        going = [row for row in rows if row.status not in ENDED]
+        rows = going if which < 9 and going else rows
+        return rows[which % len(rows)] if rows else None
+
+    def stands(self, run_id: str) -> tuple[Any, ...]:
+        """All that the journal has of a run."""
+        row = self.journal.row(run_id)
+        assert row is not None
+        generations = range(1, row.generation + 1)
+        return row, [self.journal.events(row._replace(generation=of)) for of in generations]
+
+    @invariant()
+    def laws(self) -> None:
+        """Everything that must hold after every move."""
+        assert not self.world.faults, "\n".join(self.world.faults)
+        assert not self.journal.stale, "\n".join(self.journal.stale)
+        rows = {row.run_id: row for row in self.journal.rows()}
+        changed = [row for row in rows.values() if self.has_changed(row)]
+        for row in changed:
+            self.read(row)
+        for row in changed:
+            self.check_row(row, self.rows.get(row.run_id))
+        lost = self.lives.keys() - rows.keys()
+        assert not lost, f"lost: {lost}"
+        assert all(times == 1 for times in self.world.receiver.taken.values())
+        self.rows = rows
+        self.clean = True
+
+    def has_changed(self, row: RunRow) -> bool:
+        """Whether anything of a run is new; what comes from outside may leave its row as it was."""
+        known = self.seen.get((row.run_id, row.generation), [])
+        grew = row.pruned_at is None and len(self.journal.events(row)) != len(known)
+        return grew or row != self.rows.get(row.run_id)
+
+    def read(self, row: RunRow) -> None:
+        """The histories of a run: nothing that was read before may have changed."""
+        life = self.lives.get(row.run_id)
+        for generation in range(1, row.generation + 1):
+            log = self.journal.events(row._replace(generation=generation))
+            if life is not None and generation <= life.pruned:
+                assert log == [], f"{row.run_id} was pruned"
+            else:
+                self.check_log(row.run_id, generation, log)
+                if log[-1].kind in {*ENDED}:
+                    self.endings[row.run_id] = log[-1].payload
+
+    def check_row(self, row: RunRow, before: RunRow | None) -> None:
+        """One run: its row, its histories, and what it has come to."""
+        life = self.lives.get(row.run_id)
+        assert life is not None, f"nobody asked for {row.run_id}"
+        if before is not None:
+            assert row.token >= before.token
+            assert row.generation >= before.generation
+        assert (row.status is RunStatus.RUNNING) == (row.worker is not None), row
+        for generation in range(life.pruned + 1, row.generation + 1):
+            self.judge(row, generation, life, self.seen[row.run_id, generation])
+        if row.pruned_at is None:
+            self.compare_told(row, life)
+
+    def check_log(self, run_id: str, generation: int, log: list[Event]) -> None:
+        """Dense sequence numbers, and nothing that was read earlier has changed."""
+        known = self.seen.get((run_id, generation), [])
+        assert [event.seq for event in log] == list(range(1, len(log) + 1))
+        assert log[: len(known)] == known, f"{run_id}, generation {generation} was rewritten"
+        for event in log[len(known) :]:
+            happened[f"event {event.kind}"] += 1
+            if event.kind is EventKind.STEP and event.name in ("price", "tax"):
+                happened[f"patch: {'new' if event.name == 'tax' else 'old'} path"] += 1
+        self.seen[run_id, generation] = log
+
+    def judge(self, row: RunRow, generation: int, life: Life, log: list[Event]) -> None:
+        """What the model makes of a generation's history."""
+        asked = life.asked[generation]
+        assert log[0].payload["input"] == asked.program
+        assert log[0].payload.get("patches", []) == (["with tax"] if asked.patched else [])
+        texts = [event.text for event in log[1 : 1 + len(asked.unread)]]
+        assert tuple(texts) == asked.unread, "an unread signal was lost"
+        signals = [event for event in log if event.kind is EventKind.SIGNAL][len(asked.unread) :]
+        told = [(one.payload["signal_id"], one.name, one.payload["result"]) for one in signals]
+        assert told == life.sent[generation]
+        self.check_cancel(row, life, generation, log)
+        self.world, Stage.world = Stage.world, World(self.journal, self.clock)
+        try:
+            plain = Plain(row.run_id, generation, log, asked, self.endings)
+            outcome = plain.come_to()
+        finally:
+            Stage.world = self.world
+        life.plain[generation], life.outcome[generation] = plain, outcome
+        for child_id, program in plain.children.items():
+            if self.journal.row(child_id) is None:
+                continue
+            child = Asked("helper", "1", program, False, row.run_id)
+            known = self.lives.setdefault(child_id, Life(child))
+            assert known.asked[1] == child
+        self.check_world(row.run_id, generation, plain, outcome)
+        if outcome.ending is EventKind.CANCELLED:
+            self.check_children(row, plain)
+        if outcome.ending is EventKind.CONTINUED:
+            self.expect_next(row, generation, life, plain, outcome)
+
+    def check_children(self, row: RunRow, plain: Plain) -> None:
+        """Who is cancelled cancels its children, where they can be."""
+        for child_id in plain.children:
+            child = self.journal.row(child_id)
+            if child is not None and child.parent == row.run_id and child.status not in ENDED:
+                kinds = {event.kind for event in self.journal.events(child)}
+                assert kinds & {EventKind.CANCEL, EventKind.PIVOT}, f"{child_id} was forgotten"
+
+    def expect_next(
+        self, row: RunRow, generation: int, life: Life, plain: Plain, outcome: Outcome
+    ) -> None:
+        """The generation that continues another."""
+        code = self.journal.opened[row.run_id, generation + 1]
+        patched = code != "old" and (row.workflow, row.version) == ("agent", "1")
+        more: Any = {"spent": plain.spent, "unread": plain.unread, "patched": patched}
+        following = life.asked[generation]._replace(program=outcome.result, **more)
+        assert life.asked.setdefault(generation + 1, following) == following
+
+    def check_cancel(self, row: RunRow, life: Life, generation: int, log: list[Event]) -> None:
+        """A cancel request is there exactly when it was made, and takes effect at the next call."""
+        kinds = [event.kind for event in log]
+        requests = kinds.count(EventKind.CANCEL)
+        parent = self.lives[row.parent] if row.parent else None
+        by_parent = parent is not None and any(
+            event.kind is EventKind.STOP
+            for of in parent.plain
+            for event in self.seen[row.parent or "", of]
+        )
+        assert requests == 1 or not (requests or generation in life.cancelled)
+        assert not requests or generation in life.cancelled or by_parent
+        stops = kinds.count(EventKind.STOP)
+        assert stops <= requests
+        if requests:
+            after = kinds[kinds.index(EventKind.CANCEL) + 1 :]
+            after = after[: after.index(EventKind.STOP)] if stops else after
+            aside = OUTSIDE | _CLOSES | {EventKind.UNDO}
+            late = [kind for kind in after if kind not in aside]
+            undoing = EventKind.UNDO in kinds[: kinds.index(EventKind.CANCEL)]
+            assert undoing or len(late) <= MOST_BRANCHES, f"{late} after the cancel request"
+
+    def check_world(self, run_id: str, generation: int, plain: Plain, outcome: Outcome) -> None:
+        """What was undone stays undone, what was done and not undone stands."""
+        standing = set(self.world.receiver.standing.values())
+        undoing = outcome.asks is not None and outcome.asks[0][0] is EventKind.UNDO
+        for number in plain.effects:
+            what = (run_id, generation, number)
+            assert not (number in plain.undone and what in standing), f"{what} stands again"
+            done = number in plain.done and number not in plain.undone
+            assert not done or undoing or what in standing, f"{what} is gone"
+
+    def compare_told(self, row: RunRow, life: Life) -> None:
+        """A run as the engine tells it, against the model."""
+        outcome, plain = life.outcome[row.generation], life.plain[row.generation]
+        run = self.seats[0].engine.describe(row.run_id)
+        ended = outcome.ending if outcome.ending in {*ENDED} else None
+        assert (run.status if run.status in ENDED else None) == ended
+        assert run.input == life.asked[row.generation].program
+        assert run.cost == plain.spent
+        assert run.generation == row.generation
+        if ended == RunStatus.COMPLETED:
+            assert run.result == outcome.result
+        if run.status is RunStatus.SUSPENDED:
+            self.check_waiting(run, outcome)
+
+    def check_waiting(self, run: Run, outcome: Outcome) -> None:
+        assert outcome.asks is not None
+        kinds, name, due_at = outcome.asks
+        what = {EventKind.RECEIVED: "signal", EventKind.FIRED: "timer", EventKind.JOINED: "child"}
+        until = "" if due_at is None else f" until {due_at:.15g}"
+        if kinds[0] in what:
+            assert run.waiting_for == f"{what[kinds[0]]} {name!r}{until}"
+        else:
+            assert str(run.waiting_for).startswith("the next try of")
+
+    # The end
+
+    def teardown(self) -> None:
+        """Mend everything, and let the workers go on until nothing is left to do."""
+        try:
+            if self.clean:
+                self.finish()
+        finally:
+            self.journal.close()
+
+    def finish(self) -> None:
+        self.world.buggy = self.world.undo_broken = False
+        for seat in self.seats:
+            seat.deploy("both")
+        for round_number in range(60):
+            self.clock.advance(1_000.0)
+            at = self.seats[round_number % 3]
+            with self.acting(at):
+                self.run_worker(at, MOST_ATTEMPTS)
+            self.laws()
+            if not self.attempts and not self.help_on():
+                break
+        else:
+            raise AssertionError("some run goes on for ever")
+        found = verify(self.journal)
+        assert found.ok, found.problems
+        happened["examples"] += 1
+        happened["late effects refused"] += self.world.receiver.refused
+
+    def help_on(self) -> bool:
+        """Do what only people can do; whether there was anything."""
+        helped = False
+        for row in list(self.journal.rows()):
+            life = self.lives[row.run_id]
+            if row.status in ENDED:
+                continue
+            asks = life.outcome[row.generation].asks
+            if row.status is RunStatus.NEEDS_ATTENTION:
+                conflict = asks is not None and asks[0][0] is EventKind.CHILD
+                if asks is not None and not (conflict and self.rows[asks[1]].pruned_at):
+                    helped = True
+                    with self.acting(self.seats[0]):
+                        self.seats[0].engine.retry_compensation(row.run_id)
+                continue
+            assert asks is not None
+            assert row.status is RunStatus.SUSPENDED, row
+            if asks[0][0] is EventKind.JOINED:
+                child = self.rows[asks[1]]
+                assert child.status not in ENDED, f"{row.run_id} is lost: its child has ended"
+                continue
+            assert asks[0][0] is EventKind.RECEIVED, f"{row.run_id} is lost: {asks}"
+            assert asks[2] is None, f"{row.run_id} is lost: {asks}"
+            helped = True
+            self.send(row, asks[1], "yes", 100 + len(life.ids))
+        self.laws()
+        return helped
+
+
+class InAFile(Interleavings):
+    """The same on a file."""
+
+    def make_journal(self) -> Any:
+        self.folder = tempfile.TemporaryDirectory()
+        return WatchedFile(Path(self.folder.name, "journal.db"))
+
+    def teardown(self) -> None:
+        with self.folder:
+            super().teardown()
+
+
+def run_examples(machine: Any, examples: int, moves: int) -> Counter[str]:
+    """So many examples of so many moves; what happened in them."""
+    happened.clear()
+    options: Any = {"suppress_health_check": list(HealthCheck), "deadline": None}
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=examples, stateful_step_count=moves, report_multiple_bugs=False, **options)
+    )
+    return happened
+
+
+def test_smoke(figure: Callable[[str], None]) -> None:
+    n, m = int(os.environ.get("N", "60")), int(os.environ.get("M", "25"))
+    counts = run_examples(Interleavings, n, m)
+    for k, v in sorted(counts.items()):
+        figure(f"{k}: {v}")
