@@ -314,7 +314,9 @@ class Engine:
         Crash:
             The lease ends by itself, and whoever claims the run next goes on with it.
         """
-        events = self._history(row)
+        now, events = self._read(row.run_id)
+        if now != row:
+            return None
         workflow, patches = self._accepting(row, events)
         held = row._replace(
             status=RunStatus.RUNNING,

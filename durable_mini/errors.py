@@ -27,7 +27,7 @@ class DurableError(Exception):
 
     _says, _next = "{reason}", ""
 
-    def __init__(self, reason: str = "", **facts: Any) -> None:
+    def __init__(self, reason: Any = "", **facts: Any) -> None:
         self.__dict__.update(facts, reason=reason)
         text = f"{self._says}. Next: {self._next}." if self._next else self._says
         super().__init__(text.format_map(self.__dict__))

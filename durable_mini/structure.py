@@ -7,11 +7,13 @@ context leaves the reader's sight the list of calls says so. Leaves to others: w
 doesn't show (replay compares that).
 """
 
+import __future__ as future
+
 import ast
-import dis
 import inspect
 import linecache
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import update_wrapper
 from hashlib import sha256
 from types import CodeType, FunctionType, ModuleType
@@ -24,10 +26,7 @@ __all__ = ["Structure", "Workflow", "structure", "workflow"]
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _NAMED = frozenset({"step", "effect", "wait_signal", "compensate"})
-_UNNAMED = ("now", "random", "uuid", "sleep", "gather", "child", "patched")
-_DURABLE = _NAMED.union(_UNNAMED, ("continue_as_new", "point_of_no_return"))
 _FIRST = frozenset({"name", "calls", "workflow"})  # what the first argument may be called
-_BRANCHES = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "PUSH_EXC")  # so begin instructions that branch
 _READ_ONLY = frozenset({"run_id", "generation", "attempt", "replaying"})
 
 # Nodes of which a part may run more or less often than the node, and the parts that run as often.
@@ -108,10 +107,9 @@ def structure(workflow: Workflow, patches: Iterable[str] | None = None) -> Struc
     """
     known = None if patches is None else frozenset(patches)
     if known not in workflow._structures:
-        reader = _Reader(workflow, workflow.fn, 0, (), known)
-        calls = tuple(reader.lines())
-        found = tuple(dict.fromkeys(reader.patches))
-        workflow._structures[known] = Structure(structure_hash(calls), calls, found)
+        found = dict[str, None]()
+        calls = tuple(_Reader(workflow, known, found).read_function(workflow.fn, 0))
+        workflow._structures[known] = Structure(structure_hash(calls), calls, tuple(found))
     return workflow._structures[known]
 
 
@@ -120,162 +118,146 @@ def structure_hash(calls: tuple[str, ...] | list[str]) -> str:
     return sha256("\n".join(calls).encode()).hexdigest()[:16]
 
 
-class _Reader:
-    """Reads one function in the order in which it runs; a helper's source gets a reader of its own.
+class _Reader(NamedTuple):
+    """Reads functions in the order in which they run; each scope has a reader of its own.
 
-    Args:
+    Attributes:
         workflow: whose structure it is; it keeps what was read.
-        fn: the function, a plain one.
-        parameter: which of its parameters is the context (place or name).
-        outer: the functions that led here, so that a recursive helper ends.
         taken: the patches whose new path is read; None for all.
-
-    Attributes: `patches` has the ids of the patches it came across.
+        patches: collects, as keys, the ids of the patches that it comes across.
+        functions: the one that is being read, and before it those that led there.
+        names: what the context is called here.
     """
 
-    def __init__(
-        self,
-        workflow: Workflow,
-        fn: FunctionType,
-        parameter: int | str,
-        outer: Sequence[CodeType],
-        taken: frozenset[str] | None,
-    ) -> None:
-        self._taken, self.patches = taken, list[str]()
-        self._workflow, self._fn, self._outer = workflow, fn, [*outer, fn.__code__]
-        read = workflow._definitions
-        self._node = read[fn.__code__] = read.get(fn.__code__) or self._definition_of(fn)
-        args = self._node.args
-        known: dict[int | str, str] = {arg.arg: arg.arg for arg in (*args.args, *args.kwonlyargs)}
-        known.update(enumerate(arg.arg for arg in (*args.posonlyargs, *args.args)))
-        self._names = {known[parameter]} if parameter in known else set()  # the context's, here
+    workflow: Workflow
+    taken: frozenset[str] | None
+    patches: dict[str, None]
+    functions: tuple[FunctionType, ...] = ()
+    names: frozenset[str] = frozenset()
 
-    def lines(self) -> list[str]:
-        """The durable calls of the function, a line each, what is nested indented."""
-        if not self._names:
+    def read_function(self, fn: FunctionType, place: int | str) -> list[str]:
+        """The durable calls of a function, a line each, what is nested indented.
+
+        Args:
+            fn: the function, a plain one.
+            place: which of its parameters is the context, by place or name.
+        """
+        known = self.workflow._definitions
+        node = known[fn.__code__] = known.get(fn.__code__) or self._definition_of(fn)
+        args = node.args
+        names: dict[int | str, str] = {arg.arg: arg.arg for arg in (*args.args, *args.kwonlyargs)}
+        names.update(enumerate(arg.arg for arg in (*args.posonlyargs, *args.args)))
+        if place not in names:
             return ["the context goes into *args or **kwargs, where it can't be followed"]
-        body = self._node.body
-        return self._read_all(body if isinstance(body, list) else [body])
+        inside = self._replace(functions=(*self.functions, fn), names=frozenset({names[place]}))
+        return inside._read_all(node.body)
 
     def _definition_of(self, fn: FunctionType) -> _Function:
-        """The syntax tree of a loaded function, after making sure that it is this function's."""
+        """The syntax tree of a loaded function, after making sure that it is this function's.
+
+        What the source compiles to now has to be what was loaded. Only where pytest has rewritten
+        assertions can't it be: there name and line have to do.
+        """
         code, file = fn.__code__, fn.__code__.co_filename
         linecache.checkcache(file)
         source = "".join(linecache.getlines(file, fn.__globals__))
         if not source:
-            why = "there is no source to read (it was typed at a prompt or made by exec)"
-            raise self._unreadable(why, "define it in a file or in a notebook cell")
-        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # a notebook cell may await at its top
-        try:
+            raise self._unreadable("there is no source", "define it in a file or notebook cell")
+        # A cell may await at its top, and has the `annotations` that an earlier cell imported.
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | code.co_flags & future.annotations.compiler_flag
+        nodes, fits = [], any("@pytest_ar" in one.co_names for one in _codes_in(code))
+        with suppress(SyntaxError):
             tree = compile(source, file, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-            codes = _codes_in(compile(source, file, "exec", flags, dont_inherit=True))
-        except SyntaxError:
-            tree, codes = ast.Module([], []), iter(())
-        nodes = [
-            node for node in ast.walk(tree) if isinstance(node, _Function) and _is_at(node, code)
-        ]
+            functions = (node for node in ast.walk(tree) if isinstance(node, _Function))
+            nodes = [node for node in functions if _is_at(node, code)]
+            fits |= code in _codes_in(compile(tree, file, "exec", flags, dont_inherit=True))
         if len(nodes) > 1:
             why = f"line {code.co_firstlineno} defines several functions of one name"
             raise self._unreadable(why, "give each a line of its own")
-        place = code.co_name, code.co_firstlineno
-        same = [found for found in codes if (found.co_name, found.co_firstlineno) == place]
-        if not nodes or not same or _spoken(same[0], nodes[0]) != _spoken(code, nodes[0]):
-            raise self._unreadable(f"{file} was edited since it was loaded", "restart the process")
+        if not nodes or not fits:
+            why = f"{file} was edited since it was loaded, or a tool rewrote the code"
+            raise self._unreadable(why, "restart the process, without such a tool")
         return nodes[0]
 
     def _unreadable(self, reason: str, hint: str) -> StructureUnreadableError:
-        return StructureUnreadableError(workflow=self._workflow.name, reason=reason, hint=hint)
+        return StructureUnreadableError(workflow=self.workflow.name, reason=reason, hint=hint)
+
+    def _read_all(self, parts: object) -> list[str]:
+        """The durable calls in a node's field: a node, several, or something else."""
+        nodes = parts if isinstance(parts, list) else [parts]
+        return [line for node in nodes if isinstance(node, ast.AST) for line in self._read(node)]
 
     def _read(self, node: ast.AST) -> list[str]:
-        if isinstance(node, ast.Call):
-            return self._call(node)
-        if isinstance(node, ast.If) and (patch_id := self._patch_in(node.test)):
-            self.patches.append(patch_id)
-            new, old = self._read_all(node.body), self._read_all(node.orelse)
-            return new if self._taken is None or patch_id in self._taken else old
-        if self._is_context(node):
-            return [f"the context is used as {ast.unparse(node)!r}, where it can't be followed"]
-        if isinstance(node, ast.Attribute) and self._is_context(node.value):
-            taken = f"{node.attr} is taken from the context, where it can't be followed"
-            return [] if node.attr in _READ_ONLY else [taken]
-        outside, lines = self._names, []
-        fields = sorted(ast.iter_fields(node), key=lambda field: field[0] not in _AS_OFTEN)
-        for field, value in fields:  # what runs as often as the node comes before the rest of it
+        match node:
+            case ast.Call():
+                return self._read_call(node)
+            case ast.Name(name) if name in self.names:
+                return [f"the context is used as {name!r}, where it can't be followed"]
+            case ast.Attribute(attr=name) if self._method(node):
+                taken = f"{name} is taken from the context, where it can't be followed"
+                return [] if name in _READ_ONLY else [taken]
+            case ast.If(ast.Call(func, [ast.Constant(str(name))], [])):
+                if self._method(func) == "patched":
+                    self.patches[name] = None
+                    new, old = self._read_all(node.body), self._read_all(node.orelse)
+                    return new if self.taken is None or name in self.taken else old
+        lines: list[str] = []
+        # What runs as often as the node comes before the rest of it.
+        for field, part in sorted(ast.iter_fields(node), key=lambda pair: pair[0] not in _AS_OFTEN):
+            reader = self
             if field == "body" and isinstance(node, _Function):
-                own = {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
-                self._names = outside - own  # its parameters hide names of the same spelling
-            found = self._read_all(value if isinstance(value, list) else [value])
+                own = {inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg)}
+                reader = self._replace(names=self.names - own)  # they hide names of their spelling
+            found = reader._read_all(part)
             once = field in _AS_OFTEN and not isinstance(node, ast.While)
             if found and not once and isinstance(node, _NESTING):
                 header = _WORDS.get(field, type(node).__name__.lower())
                 found = [f"{header}:", *(f"  {line}" for line in found)]
             lines += found
-        self._names = outside
         return lines
 
-    def _read_all(self, parts: Sequence[object]) -> list[str]:
-        return [line for part in parts if isinstance(part, ast.AST) for line in self._read(part)]
-
-    def _call(self, node: ast.Call) -> list[str]:
+    def _read_call(self, node: ast.Call) -> list[str]:
         """A call: on the context, with the context handed to it, or neither."""
-        durable = isinstance(node.func, ast.Attribute) and self._is_context(node.func.value)
-        if durable and getattr(node.func, "attr", "") == "patched":
+        method = self._method(node.func)
+        if method == "patched":
             why = f"{ast.unparse(node)} (line {node.lineno}) isn't the whole test of an if"
             raise self._unreadable(why, "write if ctx.patched('id'): … else: …, with the id in it")
-        lines = [] if durable else self._read(node.func)
-        handed: list[int | str] = []
-        starred = any(isinstance(argument, ast.Starred) for argument in node.args)  # which place?
-        places = [("" if starred else place, argument) for place, argument in enumerate(node.args)]
-        places += [(word.arg or "", word.value) for word in node.keywords]
-        for place, argument in places:
-            if self._is_context(argument) and not durable and place != "":
-                handed.append(place)
-            else:
-                lines += self._read(argument)
-        if isinstance(node.func, ast.Attribute) and durable:
+        if method:
             named = [word.value for word in node.keywords if word.arg in _FIRST]
-            lines.append(_call_line(node.func.attr, [*node.args, *named]))
-        for place in handed:
-            lines += self._helper(node.func, place)
-        return lines
+            inner = self._read_all([*node.args, *node.keywords])
+            return [*inner, _call_line(method, [*node.args, *named])]
+        starred = any(isinstance(part, ast.Starred) for part in node.args)  # places unknown then
+        given = [("" if starred else place, part) for place, part in enumerate(node.args)]
+        given += [(word.arg or "", word.value) for word in node.keywords]
+        handed = [place for place, part in given if place != "" and self._is_context(part)]
+        lines = self._read_all([node.func, *(part for place, part in given if place not in handed)])
+        return lines + [line for place in handed for line in self._read_helper(node.func, place)]
 
-    def _helper(self, func: ast.expr, place: int | str) -> list[str]:
-        found = self._resolve(func)
-        found = found.fn if isinstance(found, Workflow) else found
-        if not isinstance(found, FunctionType):
-            return [f"the context is handed to {ast.unparse(func)}, which can't be read"]
-        if found.__code__ in self._outer:
-            return [f"{found.__name__} again"]
-        inner = _Reader(self._workflow, found, place, self._outer, self._taken)
-        lines = inner.lines()
-        self.patches += inner.patches
-        return lines
-
-    def _patch_in(self, test: ast.expr) -> str | None:
-        """The id where an `if` asks for a patch and for nothing else."""
-        match test:
-            case ast.Call(ast.Attribute(owner, "patched"), [ast.Constant(str(patch_id))], []):
-                return patch_id if self._is_context(owner) else None
-        return None
+    def _read_helper(self, func: ast.expr, place: int | str) -> list[str]:
+        match self._resolve(func):
+            case Workflow(fn=fn) | (FunctionType() as fn):
+                known = any(fn.__code__ == outer.__code__ for outer in self.functions)
+                return [f"{fn.__name__} again"] if known else self.read_function(fn, place)
+        return [f"the context is handed to {ast.unparse(func)}, which can't be read"]
 
     def _resolve(self, func: ast.expr) -> Any:
         """What a name, or an attribute of a module, stands for when the function is called."""
-        if isinstance(func, ast.Attribute):
-            owner = self._resolve(func.value)
-            return getattr(owner, func.attr, None) if isinstance(owner, ModuleType) else None
-        if not isinstance(func, ast.Name):
-            return None
-        code, cells = self._fn.__code__, self._fn.__closure__ or ()
-        if func.id in code.co_freevars:
-            try:
-                return cells[code.co_freevars.index(func.id)].cell_contents
-            except ValueError:  # defined after the workflow, and not yet
-                return None
-        own = (*code.co_varnames, *code.co_cellvars)
-        return None if func.id in own else self._fn.__globals__.get(func.id)
+        fn, code = self.functions[-1], self.functions[-1].__code__
+        name, *attributes = ast.unparse(func).split(".")
+        local = name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+        found = None if local else fn.__globals__.get(name)
+        with suppress(ValueError):  # no free name, or one that is defined after the workflow
+            found = (fn.__closure__ or ())[code.co_freevars.index(name)].cell_contents
+        for attribute in attributes:
+            found = getattr(found, attribute, None) if isinstance(found, ModuleType) else None
+        return found
 
     def _is_context(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id in self._names
+        return isinstance(node, ast.Name) and node.id in self.names
+
+    def _method(self, func: ast.expr) -> str:
+        """What is called, if it is called on the context; otherwise nothing."""
+        return func.attr if isinstance(func, ast.Attribute) and self._is_context(func.value) else ""
 
 
 def _call_line(method: str, args: list[ast.expr]) -> str:
@@ -283,8 +265,7 @@ def _call_line(method: str, args: list[ast.expr]) -> str:
         case _, [ast.Constant(str(name)), *_] if method in _NAMED:
             return f"{method} {name!r}"
         case "gather", [ast.Dict(keys, values), *_]:
-            branches = (_branch(*both) for both in zip(keys, values, strict=True))
-            return f"gather {', '.join(branches)}"
+            return f"gather {', '.join(map(_branch, keys, values))}"
         case "child", [ast.Name() | ast.Attribute() as of, *_]:
             return f"child {ast.unparse(of)}"
     return f"{method} with a computed name" if method in _NAMED and args else method
@@ -299,31 +280,12 @@ def _branch(key: ast.expr | None, call: ast.expr) -> str:
 
 
 def _is_at(node: _Function, code: CodeType) -> bool:
-    first_line = min(part.lineno for part in (node, *getattr(node, "decorator_list", ())))
-    place = getattr(node, "name", "<lambda>"), first_line
-    return place == (code.co_name, code.co_firstlineno)
+    """Whether a function in the source may be this code; both begin with the first decorator."""
+    first = (getattr(node, "decorator_list", None) or [node])[0]
+    return (getattr(node, "name", "<lambda>"), first.lineno) == (code.co_name, code.co_firstlineno)
 
 
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from _codes_in(constant)
-
-
-def _spoken(code: CodeType, node: _Function) -> list[object]:
-    """Every durable-looking word and every branch of a function's bytecode, in order.
-
-    Equal if source and code fit. Only words that the source knows are compared, and nothing that
-    stands in an assertion, since pytest rewrites those.
-    """
-    parts = list(ast.walk(node))
-    words = {getattr(part, "attr", getattr(part, "value", None)) for part in parts}
-    words |= {*_DURABLE, *(name for name in dis.opmap if name.startswith(_BRANCHES))}
-    asserts = [part for part in parts if isinstance(part, ast.Assert)]
-    asserted = {line for it in asserts for line in range(it.lineno, (it.end_lineno or 0) + 1)}
-    codes = (code, *_codes_in(code))
-    spoken = (one for inner in codes for one in dis.get_instructions(inner))
-    kept = (one for one in spoken if one.positions and one.positions.lineno not in asserted)
-    found = (word for one in kept for word in (one.opname, one.argval))
-    return [word for word in found if isinstance(word, str) and word in words]
+def _codes_in(code: CodeType) -> list[CodeType]:
+    """A piece of code, and all that is defined in it."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [code, *(deep for one in inner for deep in _codes_in(one))]

@@ -443,7 +443,7 @@ def test_payload_that_is_too_large_fails_once_and_says_step_size_and_limit(journ
     body = Counted(result="x" * 2_000)
     agent = scripted(lambda c: c.step("report", body, retry=RetryPolicy(max_attempts=9)))
     for _ in range(3):
-        run = run_live(journal, agent, max_payload_bytes=1_000)
+        run = run_live(journal, agent, max_payload_bytes=1_000, clock=FakeClock())
         assert (run.status, run.error.type) == (RunStatus.FAILED, "PayloadError")
         for part in ("'report'", "2,002", "1,000"):
             assert part in run.error.message

@@ -22,6 +22,7 @@ from itertools import count, pairwise
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
+from zlib import crc32
 
 import pytest
 from children import Child, ChildError, as_nobody, in_child
@@ -86,8 +87,10 @@ def test_a_file_is_a_header_and_a_line_of_json_for_each_transaction(
         ["run", *HELD],
     ]
     for line in lines:
-        length, _, said = json.loads(line)
-        assert int(length, 16) == len(json.dumps(said, separators=(",", ":")))
+        length, checksum, said = json.loads(line)
+        body = json.dumps(said, separators=(",", ":"))
+        assert length == f"{len(body):08x}"
+        assert checksum == f"{crc32(f'{length}{body}'.encode()):08x}"
 
 
 def test_a_transaction_is_one_write_behind_all_others(
@@ -1097,6 +1100,7 @@ def test_a_child_that_lives_on_holds_no_journal_that_its_parent_has_closed(
     reading, writing = os.pipe()
 
     def wait_and_open() -> int:
+        signal.alarm(20)  # if the test fails before it says when
         os.read(reading, 1)
         with FileJournal(journal_path) as journal:
             return journal.append(HELD, step())

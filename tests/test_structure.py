@@ -5,6 +5,7 @@ file after it was loaded.
 """
 
 from __future__ import annotations
+import __future__ as future
 
 import importlib.util
 import itertools
@@ -824,6 +825,16 @@ def test_structure_of_code_made_by_exec_is_refused_with_what_to_do():
     assert_unreadable(names["agent"], "no source", "file")
 
 
+def test_structure_of_a_notebook_cell_is_read_where_an_earlier_cell_imported_annotations():
+    """IPython compiles a cell with what earlier ones imported from the future; its text has not."""
+    cell = f"{HEAD}@workflow()\ndef agent(ctx, x):\n    def f(y: list[int]): ...\n"
+    cell += "    return ctx.step('plan', f)\n"
+    linecache.cache["<cell 2>"] = len(cell), None, cell.splitlines(keepends=True), "<cell 2>"
+    names: dict[str, object] = {}
+    exec(compile(cell, "<cell 2>", "exec", future.annotations.compiler_flag), names)
+    assert structure(names["agent"]).calls == ("step 'plan'",)
+
+
 def test_structure_of_two_lambdas_on_one_line_is_refused_with_what_to_do(tmp_path):
     source = HEAD + "a, b = (workflow(name='a')(lambda c, x: c.now()), lambda c, x: c.uuid())\n"
     assert_unreadable(load(tmp_path, source).a, "line 5", "line of its own")
@@ -860,6 +871,8 @@ EDITS = {
         "    return [ctx.now(), plan]",
         "    try:\n        return [ctx.now(), plan]\n    finally:\n        pass",
     ),
+    "other argument": BASE.replace("f, x)", "f, 1)"),
+    "other text": '    """Says what it does."""\n' + BASE.removeprefix("\n"),
     "gone": "    return 1\n",
     "no longer Python": BASE + "    ctx.step(\n",
 }

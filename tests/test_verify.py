@@ -302,7 +302,7 @@ def tried(name: str, of: str, **more: Any) -> Event:
 
 
 CANCEL = made("cancel", "cancel")
-STOP = made("stop", "cancelled")
+COMPLETED = made("completed", "trip", result=None)
 SECOND = {"signal_id": "s-2", "result": {"street": 2}}
 
 
@@ -402,11 +402,12 @@ SECOND = {"signal_id": "s-2", "result": {"street": 2}}
             12,
             "stopped (cancelled) and ended as failed",
         ),
+        ("cancelled", lambda it: [*it[:11], COMPLETED], 12, "ended as compl"),
         (
-            "cancelled",
-            lambda it: [*it[:11], made("completed", "trip", result=1)],
-            12,
-            "ended as compl",
+            "spent",
+            lambda it: [*gone("stop")(it)[:6], COMPLETED],
+            7,
+            "undid something and ended as c",
         ),
         ("complete", lambda it: [*it[:24], failing("order")], 25, "after the point of no return"),
         ("complete", lambda it: [*it[:8], failing("order")], 9, "'charge' was not carried out"),

@@ -450,16 +450,9 @@ def test_a_new_run_is_refused_by_the_code_from_before_the_patch(name):
 
 # Patches that only change what a step does, which no structure shows
 
-BODIES = {
-    "old": loop("seen.append(ctx.step('draft', self, len(seen), 'old'))"),
-    "new": loop(
-        patch(
-            "p",
-            "seen.append(ctx.step('draft', other, len(seen), 'old'))",
-            "seen.append(ctx.step('draft', self, len(seen), 'old'))",
-        )
-    ),
-    "gone": loop("seen.append(ctx.step('draft', other, len(seen), 'old'))"),
+FORMS = {
+    "step": "ctx.step('draft', {}, len(seen), 'old')",
+    "gather": "ctx.gather({{'draft': ({}, len(seen), 'old')}})['draft']",
 }
 OTHER = """
 def other(x, *_):
@@ -469,8 +462,10 @@ def other(x, *_):
 NEW_WAY = [f"{n}, the new way" for n in range(3)]
 
 
-def bodies() -> dict[str, Workflow]:
-    return {word: code(body, before=OTHER) for word, body in BODIES.items()}
+def bodies(form: str = "step") -> dict[str, Workflow]:
+    old, new = (f"seen.append({FORMS[form].format(body)})" for body in ("self", "other"))
+    lines = {"old": loop(old), "new": loop(patch("p", new, old)), "gone": loop(new)}
+    return {word: code(body, OTHER) for word, body in lines.items()}
 
 
 def test_structure_doesnt_show_what_a_step_does():
@@ -490,12 +485,13 @@ def test_an_old_run_keeps_its_old_bodies(journal, recorded):
     assert asked(Engine(journal)) == [("p", False)], "asked for three times, recorded once"
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("recorded", [0, 1])
 def test_an_old_path_on_record_that_the_code_no_longer_has_is_refused_before_anything_is_done(
-    journal, recorded
+    journal, recorded, form
 ):
     """Before the next step is executed, not after the last."""
-    of = bodies()
+    of = bodies(form)
     dies = CrashAt("draft", "before", occurrence=recorded + 1)
     with pytest.raises(InjectedCrash):
         run_it(of["old"])(Engine(journal, [of["old"]], probe=dies))

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, Timer
 from typing import Any
 
 import pytest
@@ -295,10 +295,10 @@ def test_the_run_of_a_dead_worker_is_taken_over_when_its_lease_ends_and_not_befo
 
 def test_a_run_in_a_long_step_is_nobody_elses_however_long_it_takes(place: Place) -> None:
     """The heartbeats are real here, and the time is not: it runs as they come."""
-    others: list[int] = []
+    entered, others = count(1), list[int]()
 
     def long() -> str:
-        for _ in range(4):
+        for _ in range(4 if next(entered) == 1 else 0):
             before = place.row().lease_until
             place.clock.advance(0.9 * LEASE_S)
             others.append(place.glance(place.engine(agent)))
@@ -733,7 +733,11 @@ def test_run_forever_in_the_main_thread_is_stopped_from_another(place: Place) ->
         Thread(target=worker.stop).start()
 
     worker = Worker(engine, poll_s=0.001, on_attempt=stop)
+    in_the_end = Timer(LIMIT_S, worker.stop)
+    in_the_end.start()
     worker.run_forever()
+    assert in_the_end.is_alive(), "on_attempt wasn't called"
+    in_the_end.cancel()
     assert place.row().status is RunStatus.COMPLETED
 
 

@@ -47,7 +47,7 @@ class Journal(Protocol):
     def append(
         self,
         row: RunRow,
-        entry: Entry,
+        entry: Entry | None,
         *,
         expected: int | None = None,
         opens: Iterable[Opening] = (),
@@ -61,14 +61,14 @@ class Journal(Protocol):
 
         Args:
             row: the run as the worker claimed it; its token is what counts.
-            entry: what to store.
+            entry: what to store; None where only the row changes.
             expected: the last event that the worker knows of; a later one refuses the append.
             opens: runs or generations that begin in the same moment.
             tell: an event for another run.
             changes: fields of the run's row that change with it.
 
         Returns:
-            The event's sequence number, or 0 where `expected` wasn't the last one.
+            The last event's sequence number, or 0 where `expected` wasn't the last one.
         Raises:
             LeaseLostError: another worker has taken the run over.
             StorageError: the write failed; nothing is known to be stored.
@@ -81,16 +81,18 @@ class Journal(Protocol):
                 raise self._lost(row, token)
             if expected is not None and expected != last:
                 return 0
-            self._insert(row, _event((last + 1, *entry)))
-            if lease_until < entry[3]:
-                changes.setdefault("lease_until", entry[3] + row.lease_s)
+            if entry is not None:
+                last += 1
+                self._insert(row, _event((last, *entry)))
+                if lease_until < entry[3]:
+                    changes.setdefault("lease_until", entry[3] + row.lease_s)
             if changes:
-                self._change(row.run_id, changes)
+                self._put(self.find(row.run_id)._replace(**changes))
             for opening in opens:
                 self._open(opening)
             if tell is not None:
                 self._tell(*tell)
-            return last + 1
+            return last
 
     def update(self, row: RunRow, *, expected: int | None = None, **changes: Any) -> bool:
         """Change the row of a run that a worker holds, with no event.
@@ -100,12 +102,7 @@ class Journal(Protocol):
         Raises:
             LeaseLostError: another worker has taken the run over.
         """
-        with self._writing():
-            last = self.peek(row)
-            if expected is not None and expected != last:
-                return False
-            self._change(row.run_id, changes)
-            return True
+        return self.append(row, None, expected=expected, **changes) > 0
 
     def peek(self, row: RunRow) -> int:
         """The sequence number of the last event of a run that a worker holds.
@@ -126,11 +123,7 @@ class Journal(Protocol):
         Crash:
             An attempt that began stays counted, so that a run that kills its worker is noticed.
         """
-        with self._writing():
-            stands = self.row(row.run_id) == row
-            if stands:
-                self._put(changed)
-            return stands
+        return self.admit((changed, ()), row)
 
     def request(self, run_id: str, entry: Entry, admits: Callable[[RunRow], bool]) -> bool:
         """Store an event that comes from outside, and make a suspended run due.
@@ -154,21 +147,15 @@ class Journal(Protocol):
         Crash:
             Before the commit everything is there; after it the id is known and nothing else.
         """
-        with self._writing():
-            stands = self.row(row.run_id) == row
-            if stands:
-                self._delete(row)
-                self._put(row._replace(pruned_at=pruned_at, due_at=None))
-            return stands
+        return self.admit((row._replace(pruned_at=pruned_at, due_at=None), ()), row)
 
     def _open(self, opening: Opening) -> None:
         row, entries = opening
         self._put(row)
+        if row.pruned_at is not None:
+            self._delete(row)
         for seq, entry in enumerate(entries, start=1):
             self._insert(row, Event(seq, *entry))
-
-    def _change(self, run_id: str, changes: dict[str, Any]) -> None:
-        self._put(self.find(run_id)._replace(**changes))
 
     def _tell(self, run_id: str, entry: Entry) -> bool:
         row = self.row(run_id)

@@ -192,17 +192,17 @@ class FileJournal(MemoryJournal):
         """One thread at a time, in one process, while the file is open."""
         if os.getpid() != self._pid:
             raise self._refused("was opened before a fork; open it again in this process")
-        with self._lock:
-            if self._closed:
-                raise self._refused("is closed, or was interrupted in the middle of an append")
-            try:
+        try:
+            with self._lock:
+                if self._closed:
+                    raise self._refused("is closed, or was interrupted in the middle of an append")
                 yield
-            except BlockingIOError as error:
-                raise self._refused("is open already, here or in another process") from error
-            except OSError as error:
-                self._closed = False
-                self._refusal = f"refuses appends after a failed write ({error.strerror})"
-                raise self._refused(str(error.strerror)) from error
+        except BlockingIOError as error:
+            raise self._refused("is open already, here or in another process") from error
+        except OSError as error:
+            self._refusal = f"refuses appends after a failed write ({error.strerror})"
+            self._closed = False
+            raise self._refused(str(error.strerror)) from error
 
     def _refused(self, reason: str) -> StorageError:
         return StorageError(path=str(self.path), reason=reason)

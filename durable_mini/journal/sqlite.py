@@ -127,7 +127,10 @@ class SQLiteJournal(Journal):
 
     def _insert(self, row: RunRow, event: Event) -> None:
         values = (row.run_id, row.generation, *event, checksum(row, event))
-        self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        try:
+            self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        except sqlite3.IntegrityError as error:  # events that lost their run stand there
+            raise errors.JournalCorruptError(str(error), row.run_id, event.seq) from error
 
     def _delete(self, row: RunRow) -> None:
         self._db.execute("DELETE FROM events WHERE run_id = ?", (row.run_id,))
@@ -146,15 +149,13 @@ class SQLiteJournal(Journal):
             if self._broken:
                 raise self._refused(f"refuses appends after a failed write ({self._broken})")
             try:
-                _retried(lambda: self._db.execute("BEGIN IMMEDIATE"))
-                yield
-                _retried(lambda: self._db.execute("COMMIT"))
+                with self._db:  # rolls back what doesn't come to its end
+                    _retried(lambda: self._db.execute("BEGIN IMMEDIATE"))
+                    yield
+                    _retried(lambda: self._db.execute("COMMIT"))
             except sqlite3.Error as error:
                 self._broken = str(error)
                 raise
-            finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -164,16 +165,16 @@ class SQLiteJournal(Journal):
         """
         if os.getpid() != self._pid:
             raise self._refused("was opened before a fork; open it again in this process")
-        with self._lock:
-            try:
+        try:
+            with self._lock:
                 yield
-            except (sqlite3.Error, OSError) as error:
-                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if code == sqlite3.SQLITE_NOTADB:
-                    raise errors.NotAJournalError(path=str(self.path), reason=str(error)) from error
-                if code == sqlite3.SQLITE_CORRUPT:
-                    raise errors.JournalCorruptError(f"{self.path}: {error}") from error
-                raise self._refused(str(getattr(error, "strerror", error))) from error
+        except (sqlite3.Error, OSError) as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_NOTADB:
+                raise errors.NotAJournalError(path=str(self.path), reason=str(error)) from error
+            if code == sqlite3.SQLITE_CORRUPT:
+                raise errors.JournalCorruptError(f"{self.path}: {error}") from error
+            raise self._refused(str(getattr(error, "strerror", error))) from error
 
     def _refused(self, reason: str) -> errors.StorageError:
         return errors.StorageError(path=str(self.path), reason=reason.rstrip("."))
