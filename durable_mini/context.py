@@ -164,7 +164,7 @@ class Context:
         self._key_base = key_base(row, admitted)
         self._thread, self._fresh = get_ident(), True
         self._body_of: str | None = None  # the step whose body is running
-        self._decided, self._undos = dict[str, bool](), list[Undo]()
+        self._decided, self._told, self._undos = dict[str, bool](), set[str](), list[Undo]()
         self._numbers = Counter[tuple[str, str]]()
         max_seconds, self._limited = settings.budget.max_seconds, settings.budget.limited
         self._deadline = inf if max_seconds is None else self.since + max_seconds
@@ -338,14 +338,14 @@ class Context:
 
         def begin() -> Fact:
             if not ended:
-                self._settings.begin_child(workflow, value, run_id=child_id, parent=self.run_id)
+                self._settings.begin_child(workflow, value, run_id=child_id, parent=self._row)
             return kind, {"workflow": workflow.name}
 
         def join() -> Fact:
             return (EventKind.JOINED, ended[0].payload) if ended else self._wait_until(None, kind)
 
-        self._fact((kind,), child_id, begin, digest_arguments((value,), {})[0])
         self.child_id = child_id
+        self._fact((kind,), child_id, begin, digest_arguments((value,), {})[0])
         _, found = self._fact((EventKind.JOINED,), child_id, join)
         self.child_id = None
         return self._answer(child_id, found)
@@ -389,13 +389,14 @@ class Context:
         """
         check_name(patch_id, "patch id")
         self._guard(EventKind.PATCH, patch_id)
-        taken = self._decided.get(patch_id, self.cursor.decision(patch_id))
+        taken, kind, stop = self.cursor.decision(patch_id), EventKind.PATCH, EventKind.STOP
         if taken is None:
-            taken = self._patches.get(patch_id, not self.replaying)
-            kind, fact = EventKind.PATCH, {"result": taken}
-            if not self.replaying:  # what was decided in a replay is decided so again
-                self._fact((kind,), patch_id, lambda: (kind, fact))
-        self._decided[patch_id] = taken
+            known = self._patches.get(patch_id, not self.replaying)
+            taken = self._decided.setdefault(patch_id, known)
+            stops = self.cursor.upcoming((kind, stop)) is stop  # where it was asked the last time
+            if patch_id not in self._told and (stops or not self.replaying):
+                self._fact((kind,), patch_id, lambda: (kind, {"result": taken}))
+                self._told.add(patch_id)
         return taken
 
     def compensate(self, name: str, fn: Fn, /, *args: Any, **kwargs: Any) -> None:
@@ -416,6 +417,8 @@ class Context:
         """
         if {"idempotency_key", "effect_key"} & kwargs.keys():
             raise TypeError(f"compensation {name!r}: the engine hands the keys out")
+        if not callable(fn):
+            raise TypeError(f"compensation {name!r} takes a function")
         kind, key = EventKind.COMPENSATE, self._numbered("undo", name)
         self._fact((kind,), name, lambda: (kind, {}), digest_arguments(args, kwargs)[0])
         undo = Undo(name, fn, detached(args), detached(kwargs), f"{key}~undo", key)
@@ -459,6 +462,7 @@ class Context:
                 tries, found = self.cursor.tried.pop(name, _UNTRIED)
             while isinstance(found, float):  # when the next try is due
                 if found:
+                    self._look()
                     self._wait_until(found, kind, patient=self._holder.patient)
                 self._look(cost, steps=kind is EventKind.STEP or kind is EventKind.EFFECT)
                 tries += 1
@@ -491,6 +495,7 @@ class Context:
         """Execute the branches that the journal doesn't know, and commit each as it ends."""
         tried = {name: self.cursor.tried.pop(name, _UNTRIED) for name in waiting}
         while waiting:
+            self._look()
             first_due_at = min(tried[name][1] for name in waiting)
             self._wait_until(first_due_at, EventKind.TRY, patient=self._holder.patient)
             now = self._clock.now()
@@ -683,6 +688,7 @@ class Context:
         return step.kind, name, *step.call, key
 
     def _effect_key(self, name: str, key: str | None, kwargs: Mapping[str, Any]) -> str:
+        self._guard(EventKind.EFFECT, name)
         check_name(name, "step name")
         check_name(name if key is None else key, "idempotency key")
         if "idempotency_key" in kwargs:

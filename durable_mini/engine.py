@@ -22,6 +22,7 @@ from durable_mini.context import Context, LetGo, Probe, Settings, Spread, in_thr
 from durable_mini.events import (
     CLOSING,
     ENDED,
+    OUTSIDE,
     Entry,
     Event,
     EventKind,
@@ -100,7 +101,7 @@ class Engine:
         *,
         run_id: str | None = None,
         reuse: bool = False,
-        parent: str | None = None,
+        parent: RunRow | None = None,
     ) -> str:
         """Admit a run: it is journalled, and nothing of it is executed.
 
@@ -133,14 +134,14 @@ class Engine:
         generation, token = (over.generation + 1, over.token + 1) if over else (1, 0)
         kind, payload = (
             EventKind.ADMITTED,
-            _admission(found, text, {"parent": parent} if parent else {}),
+            _admission(found, text, {"parent": parent.run_id} if parent else {}),
         )
         entry = self._entry(kind, workflow.name, payload)
         row = RunRow(run_id, generation, workflow.name, workflow.version, found.hash, _PENDING)
-        row = row._replace(parent=parent, token=token, lease_until=entry[3])
+        row = row._replace(parent=parent and parent.run_id, token=token, lease_until=entry[3])
         if structure(workflow) != found:
             raise _changed(row, list(found.calls), list(structure(workflow).calls))
-        if not self.journal.admit((row, [entry]), over):
+        if not self.journal.admit((row, [entry]), over, parent):
             self._refuse_conflict(row, value)
         return run_id
 
@@ -244,8 +245,10 @@ class Engine:
             DurableError: the run doesn't need attention.
             UnknownRunError, and what `resume` raises.
         """
-        row = self.journal.find(run_id)
-        if row.status is not RunStatus.NEEDS_ATTENTION:
+        row, events = self._read(run_id)
+        last = [event for event in events if event.kind not in OUTSIDE][-1]
+        failed = last.kind is EventKind.TRY and last.payload["of"] == EventKind.UNDO
+        if row.status is not RunStatus.NEEDS_ATTENTION or not failed:
             why = f"run {run_id} is {row.status}: no compensation of it has failed"
             raise errors.DurableError(reason=why, run_id=run_id)
         return self.resume(run_id)
@@ -330,7 +333,7 @@ class Engine:
         hopeless = row.crashes >= self._settings.budget.max_attempts
         if hopeless and row.status is not RunStatus.NEEDS_ATTENTION:
             why = f"{row.crashes} attempts in a row crashed and recorded nothing"
-            return self._give_up(row, RunError("CrashLoop", why))
+            return self._give_up(row, RunError("CrashLoop", why), crashes=row.crashes)
         if not self.journal.replace(row, held):
             return None
         log.debug("%s drives run %s", holder.name, row.run_id, extra={"run_id": row.run_id})
@@ -339,6 +342,8 @@ class Engine:
             context = Context(self._settings, held, events, patches, holder)
             try:
                 return self._attempt(workflow, held, context, events[0].payload["input"])
+            except LetGo as why:
+                return self._let_go(held, context, why)
             except errors.NonDeterminismError as divergence:
                 self._give_up(held, divergence)
                 raise
@@ -358,8 +363,6 @@ class Engine:
         except BaseException as raised:
             outcome = raised
         outcome = context.stopped or outcome  # what code makes of a stop doesn't count
-        if isinstance(outcome, LetGo):
-            return self._let_go(row, context, outcome)
         if outcome is None:
             context.cursor.finish("the end of the workflow")
             limit_bytes = self._settings.max_payload_bytes
@@ -367,9 +370,10 @@ class Engine:
             text = f'{{"result":{text}}}'
         elif isinstance(outcome, _VERDICTS) and not context.pivoted:
             cancelled = isinstance(outcome, errors.RunCancelledError)
-            if cancelled and context.child_id is not None:
+            child = self.journal.row(context.child_id or "") if cancelled else None
+            if child is not None and child.parent == row.run_id:
                 with suppress(errors.DurableError):  # past its point of no return: it goes on
-                    self.cancel(context.child_id)
+                    self.cancel(child.run_id)
             context.unwind()
             context.cursor.finish("the run to fail")
             status = RunStatus.CANCELLED if cancelled else RunStatus.FAILED
@@ -388,7 +392,7 @@ class Engine:
 
     def _let_go(self, row: RunRow, context: Context, why: LetGo) -> Run:
         """Give a run back: suspended, to another worker, or as its next generation."""
-        freed, read_to = self._freed(row, why.status, why.due_at, crashes=0), context.read_to
+        freed, read_to = self._freed(row, why.status, why.due_at), context.read_to
         if why.text is None:
             done = self.journal.update(row, expected=read_to, **freed)
         else:
@@ -404,13 +408,13 @@ class Engine:
             self.journal.update(row, **{**freed, "status": _PENDING, "due_at": 0.0})
         return self.describe(row.run_id)
 
-    def _give_up(self, row: RunRow, error: Exception | RunError) -> Run:
+    def _give_up(self, row: RunRow, error: Exception | RunError, **more: Any) -> Run:
         """Let a run wait for a person; not if somebody else has it meanwhile."""
         told = error if isinstance(error, RunError) else _run_error(error)
         log.error("run %s needs attention: %s", row.run_id, told, extra={"run_id": row.run_id})
         stored = json.dumps(told._asdict())
         with suppress(errors.LeaseLostError):
-            freed = self._freed(row, RunStatus.NEEDS_ATTENTION, None, error=stored)
+            freed = self._freed(row, RunStatus.NEEDS_ATTENTION, None, error=stored, **more)
             self.journal.update(row, **freed)
         return self.describe(row.run_id)
 
@@ -419,7 +423,7 @@ class Engine:
     ) -> dict[str, Any]:
         """The changes with which a holder gives a run back."""
         freed = {"worker": None, "token": row.token + 1, "lease_until": self.clock.now()}
-        return {**freed, "status": status, "due_at": due_at, **more}
+        return {**freed, "crashes": 0, "status": status, "due_at": due_at, **more}
 
     # ---- admission and children -----------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class Cursor:
             found = self._match(self._events[self._position], kind, name, digest)
             if found is not None:
                 return found
+        self._check_decisions("the next durable call")
         return None
 
     def take_any(
@@ -80,6 +81,7 @@ class Cursor:
             found = self._match(event, kind, event.name, digest)
             if found is not None:
                 return event.name, found
+        self._check_decisions("the next durable call")
         return None
 
     def _match(
@@ -132,9 +134,13 @@ class Cursor:
         if self.replaying:
             event = self._events[self._position]
             raise self._diverged(event, str(event), ending)
+        self._check_decisions(ending)
+
+    def _check_decisions(self, requested: str) -> None:
+        """Refuse code that has come this far without asking for an old path that it took."""
         for patch_id, event in self._decisions.items():
             if patch_id not in self._asked and not event.payload["result"]:
-                raise self._diverged(event, f"{event} as not taken", f"{ending} without asking")
+                raise self._diverged(event, f"{event} as not taken", f"{requested} without asking")
 
     def _diverged(self, event: Event, recorded: str, requested: str) -> NonDeterminismError:
         facts = {"run_id": self._run_id, "seq": event.seq}

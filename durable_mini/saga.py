@@ -15,8 +15,8 @@ from durable_mini.retry import Fn
 class Undo:
     """A compensation: its name, body and arguments, and the key of the effect that it undoes.
 
-    `bound` says that the effect has been met; until then `effect_key` is that of the compensation's
-    own name.
+    `effect` is the name of that effect once it has been met; until then `effect_key` is that of the
+    compensation's own name.
     """
 
     name: str
@@ -25,11 +25,11 @@ class Undo:
     kwargs: dict[str, Any]
     key: str
     effect_key: str
-    bound: bool = False
+    effect: str = ""
 
 
 def bind(undos: Iterable[Undo], name: str, key: str) -> None:
     """Tell a compensation which effect it undoes: the one of that name, or the oldest free."""
-    free = (undo for undo in undos if not undo.bound)
-    for undo in sorted(free, key=lambda undo: undo.name != name)[:1]:
-        undo.effect_key, undo.bound = key, True
+    free = (undo for undo in undos if not undo.effect or undo.name == name != undo.effect)
+    for undo in sorted(free, key=lambda undo: (undo.name != name, undo.effect))[:1]:
+        undo.effect_key, undo.effect = key, name

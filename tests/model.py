@@ -549,7 +549,9 @@ class Plain:
             name = self._tape[self._at].name
             assert name in left or self._tape[self._at].kind is EventKind.STOP
             try:
-                found[name] = self._settled(*calls.told.get(name, calls.told[left[0]]), wanted.get(name, {}))
+                found[name] = self._settled(
+                    *calls.told.get(name, calls.told[left[0]]), wanted.get(name, {})
+                )
             except StepFailedError as failure:
                 found[name], failed[name] = None, failure
         for name in calls:

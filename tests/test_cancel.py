@@ -146,11 +146,15 @@ def test_a_suspended_run_is_cancelled_by_resume_too(journal, receiver, wait):
 def just_before(
     journal: Any, operation: str, happening: Callable[[], Any], kind: str | None = None
 ) -> None:
-    """Let something happen once, right before an operation of the journal (on such an event)."""
+    """Let something happen once, right before an operation of the journal.
+
+    With `kind` it has to be the append of such an event, or the admission of a child.
+    """
     own = getattr(journal, operation)
 
     def interrupted(*args: Any, **options: Any) -> Any:
-        if kind in (None, args[1][0] if operation == "append" else None):
+        happens = {"append": lambda: args[1] and args[1][0], "admit": lambda: args[2:] and "child"}
+        if kind in (None, happens.get(operation, lambda: None)()):
             setattr(journal, operation, own)
             happening()
         return own(*args, **options)
@@ -784,7 +788,7 @@ def test_a_zombie_admits_no_child_of_a_parent_that_was_cancelled(journal, receiv
         other.cancel(RUN_ID)
         assert other.resume(RUN_ID).status is RunStatus.CANCELLED
 
-    just_before(journal, "admit", take_over)
+    just_before(journal, "admit", take_over, kind="child")
     with pytest.raises(LeaseLostError):
         zombie.resume(RUN_ID)
     Worker(other).run_until_idle()

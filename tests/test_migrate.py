@@ -691,6 +691,37 @@ def test_what_comes_in_between_is_taken_along_or_refuses(
         assert verify(journal).ok
 
 
+class Busy(SQLiteJournal):
+    """The journal of a worker that commits a step at any moment, as long as it holds the run."""
+
+    holds: RunRow | None = None
+    committed = 0
+
+    def append(self, row: RunRow, entry: Any, **options: Any) -> int:
+        if self.holds is not None and entry[0] == "cancelled":
+            with suppress(LeaseLostError):
+                self.committed += 1
+                assert self.committed < 5
+                super().append(self.holds, self.events(self.holds)[-1][1:])
+        return super().append(row, entry, **options)
+
+
+def test_a_worker_that_goes_on_all_the_time_is_fenced_out_first(journal_path: Path) -> None:
+    endless = [lambda ctx: ctx.step("a", int)] * 9
+    renamed = [lambda ctx: ctx.step("b", int)] * 9
+    old, new = version("1", *endless), version("2", *renamed)
+    with Busy(journal_path) as journal:
+        probe = CrashAt("a", "after", occurrence=3)
+        with pytest.raises(InjectedCrash):
+            begun(journal, old, probe=probe)
+        journal.holds = journal.find(RUN_ID)
+        engine = Engine(journal, [old, new], clock=FakeClock())
+        migrate(engine, RUN_ID, {"a": "b"}, to=new)
+        assert journal.committed == 2
+        assert len(engine.resume(SUCCESSOR).result) == 9
+        assert verify(journal).ok
+
+
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_an_id_that_is_taken_in_between_refuses_and_leaves_both_runs(
     journal_path: Path, place: str

@@ -100,10 +100,15 @@ def test_a_damaged_history_stays_for_whoever_looks_into_it(
     assert prune(journal, older_than_s=0.0, now=LATER_S) == [one for one in OVER if one != "spent"]
 
 
-def test_a_row_that_says_ended_alone_is_not_believed(journal: SQLiteJournal) -> None:
+@pytest.mark.parametrize(
+    ("run_id", "status"), [("attention", "completed"), ("spent", "needs_attention")]
+)
+def test_a_run_of_which_row_and_history_disagree_stays(
+    journal: SQLiteJournal, run_id: str, status: str
+) -> None:
     fill(journal)
-    sql(journal.path, "UPDATE runs SET status = 'completed' WHERE run_id = 'attention'")
-    assert "attention" not in prune(journal, older_than_s=0.0, now=LATER_S)
+    sql(journal.path, "UPDATE runs SET status = ? WHERE run_id = ?", status, run_id)
+    assert run_id not in prune(journal, older_than_s=0.0, now=LATER_S)
 
 
 @pytest.mark.parametrize("age_s", [-1.0, float("nan")])

@@ -365,6 +365,16 @@ def test_a_run_id_that_no_key_tells_can_be_said() -> None:
         replay_history(agent, events)
 
 
+@pytest.mark.parametrize("run_id", ["cancelled", "spent"])
+def test_what_a_stop_says_of_its_run_is_not_compared(
+    gallery: dict[tuple[str, int], list[Event]], run_id: str
+) -> None:
+    ending = gallery[run_id, 1][-1]
+    assert f"run {run_id}, event" in ending.payload["error"]["message"]
+    found = replay_history(trip, gallery[run_id, 1], run_id="somebody else")
+    assert found.ending == ending.kind
+
+
 def test_keys_of_a_business_operation_tell_no_run_id() -> None:
     events = history_of(
         scripted(lambda ctx: ctx.effect("charge", lambda *, idempotency_key: 1, key="order/7"))

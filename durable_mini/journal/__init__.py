@@ -17,6 +17,7 @@ from durable_mini.events import ENDED, Entry, Event, EventKind, RunRow, RunStatu
 
 _event = partial(tuple.__new__, Event)  # a quarter of the time that the constructor takes
 _KINDS: dict[str, EventKind] = {kind.value: kind for kind in EventKind}
+_STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
 Opening = tuple[RunRow, Sequence[Entry]]  # a run, or its next generation, with its first events
 Tell = tuple[str, Entry]  # an event for another run: its id, and what it is told
@@ -25,12 +26,15 @@ Tell = tuple[str, Entry]  # an event for another run: its id, and what it is tol
 class Journal(Protocol):
     """The operations that the engine needs of a store. A context manager: leaving it closes it."""
 
-    def admit(self, opening: Opening, over: RunRow | None = None) -> bool:
+    def admit(
+        self, opening: Opening, over: RunRow | None = None, parent: RunRow | None = None
+    ) -> bool:
         """Store a new run and its first events together.
 
         Args:
             opening: the run's row and its events.
             over: what stands under this id and is replaced by a new generation; None for a new id.
+            parent: the run that begins it, as its worker claimed that.
 
         Returns:
             Whether it was stored; False means that something else stands there: nothing was
@@ -39,6 +43,8 @@ class Journal(Protocol):
             Before the commit there is no run; after it the run waits to be resumed.
         """
         with self._writing():
+            if parent is not None:
+                self.peek(parent)
             if self.row(opening[0].run_id) != over:
                 return False
             self._open(opening)
@@ -246,3 +252,15 @@ def checked(row: RunRow, expected_seq: int, event: Event, check: int) -> Event:
         kind = _KINDS[event.kind]  # what comes from a disk is a plain string
         return event if event.kind is kind else event._replace(kind=kind)
     raise JournalCorruptError(why, row.run_id, expected_seq)
+
+
+def row_from(values: Iterable[Any]) -> RunRow:
+    """A run's row as it was read.
+
+    Raises:
+        JournalCorruptError: nobody knows its status.
+    """
+    row = RunRow(*values)
+    if row.status not in _STATUSES:
+        raise JournalCorruptError(f"unknown status {row.status!r}", row.run_id)
+    return row._replace(status=_STATUSES[row.status])

@@ -6,7 +6,7 @@ line is refused, naming run and event. The file is locked while it is open. Leav
 processes at once, and journals that don't fit in memory (`SQLiteJournal` does both).
 
     {"format":"durable_mini journal","version":1}
-    ["<length>","<checksum>",[1,null,["run","r-1",1,…],["event","r-1",1,1,"admitted",…]]]
+    ["<length>","<checksum>",[1,[],["run","r-1",1,…],["event","r-1",1,1,"admitted",…]]]
     ["<length>","<checksum>",[2,["r-1",1],["event","r-1",1,2,"step",…]]]
 
 A line has a number and says whose the line before it was (a run, its generation), so that damage
@@ -15,24 +15,22 @@ stands from here on, `event` is one more event, `pruned` takes a run's events aw
 """
 
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from durable_mini.errors import JournalCorruptError, NotAJournalError, StorageError
-from durable_mini.events import Event, RunRow, RunStatus
+from durable_mini.events import Event, RunRow, log
+from durable_mini.journal import row_from
 from durable_mini.journal.memory import MemoryJournal
 
-FORMAT_VERSION = 1
-_HEADER = b'{"format":"durable_mini journal","version":%d}\n' % FORMAT_VERSION
+_HEADER = b'{"format":"durable_mini journal","version":1}\n'
 _HEAD = re.compile(rb'\["([0-9a-f]{8})","[0-9a-f]{8}",')  # begins a line, and nothing inside one
-_ANY_RUN = RunRow("", 1, "", "", "", RunStatus.PENDING)
 
 
 class FileJournal(MemoryJournal):
@@ -59,19 +57,13 @@ class FileJournal(MemoryJournal):
         self.torn: str | None = None
         self._pid, self._closed = os.getpid(), False
         self._refusal = "is open for reading only" if read_only else None
-        self._number, self._about = 0, None  # of the last line
-        with self._alone():
+        self._line: list[Any] = [0, [], []]  # the last one
+        with self._alone(), ExitStack() as failed:
             if self.path.exists() and not self.path.is_file():
                 raise NotAJournalError(path=str(self.path), reason="it is no regular file")
-            self._file = FileIO(self.path, "r" if read_only else "a+")
-            try:
-                self._load(read_only)
-            except BaseException as error:
-                self._file.close()
-                if isinstance(error, LookupError | TypeError | ValueError):
-                    reason = f"{self.path}: line {self._number + 1} is none of this engine: {error}"
-                    raise JournalCorruptError(reason) from error
-                raise
+            self._file = failed.enter_context(FileIO(self.path, "r" if read_only else "a+"))
+            self._load(read_only)
+            failed.pop_all()
 
     def _load(self, read_only: bool) -> None:
         with suppress(ImportError):  # a platform without locks goes without
@@ -89,45 +81,41 @@ class FileJournal(MemoryJournal):
             reason = f"it begins {data[:at]!r}, this engine reads {_HEADER!r}"
             raise NotAJournalError(path=str(self.path), reason=reason)
         while at < len(data):
-            found = _line_at(data, at)
-            if found is None and not _HEAD.search(data, at + 1):
-                return self._tear_off(data, at, read_only)
-            if found is None or found[0][0] != self._number + 1:
+            line, size = _line_at(data, at)
+            if not line and not _HEAD.search(data, at + 1):
+                self._tear_off(data, at, read_only)
+                break
+            if not line or line[0] != self._line[0] + 1:
                 raise self._damage(data, at)
-            self._take(found[0])
-            at += found[1]
-        return None
+            self._take(line)
+            at += size
 
     def _tear_off(self, data: bytes, at: int, read_only: bool) -> None:
         """Crash: the tail stays in the journal until a copy of it is on the disk."""
         tail = data[at:]
         self.torn = f"the last {len(tail)} bytes, from offset {at} on, are no whole line"
         if not read_only:
-            aside = self.path.with_name(f"{self.path.name}.torn-{at}")
-            while aside.exists() and not tail.startswith(aside.read_bytes()):  # another tail
-                aside = aside.with_name(f"{aside.name}-again")
-            with FileIO(aside, "w") as file:
+            aside = self.path.with_name(f"{self.path.name}.torn-{at}-{crc32(tail):08x}")
+            with FileIO(aside, "w") as file:  # what may stand there is the same, or a part of it
                 _store(file, tail)
             _sync_folder(aside)
             self._file.truncate(at)  # durable with the next append; till then there are two copies
             self.torn += f"; they are in {aside} now"
-        logging.getLogger("durable_mini.journal").warning("%s: %s", self.path, self.torn)
+        log.getChild("journal").warning("%s: %s", self.path, self.torn)
 
     def _damage(self, data: bytes, at: int) -> JournalCorruptError:
         """Whose line is damaged or missing, as the next whole one tells."""
-        reason = f"{self.path}: line {self._number + 2}, at offset {at}, is damaged or missing"
-        for head in _HEAD.finditer(data, at):
-            found = _line_at(data, head.start())
-            if found is not None and found[0][1] is not None:
-                run_id, generation = found[0][1]
-                last = len(self._events.get((run_id, generation), ()))
-                return JournalCorruptError(reason, run_id, last + 1)
-        return JournalCorruptError(reason)
+        reason = f"{self.path}: line {self._line[0] + 2}, at offset {at}, is damaged or missing"
+        later = (_line_at(data, head.start())[0] for head in _HEAD.finditer(data, at))
+        about = next((line[1] for line in later if line and line[1]), None)
+        if about is None:
+            return JournalCorruptError(reason)
+        return JournalCorruptError(reason, about[0], len(self._events.get(tuple(about), ())) + 1)
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`: the file is read again."""
         with self._alone(), FileJournal(self.path, read_only=True) as found:
-            lost = self._number - found._number
+            lost = self._line[0] - found._line[0]
             return [f"the last {lost} lines of the file are lost"] if lost > 0 else []
 
     def close(self) -> None:
@@ -139,7 +127,7 @@ class FileJournal(MemoryJournal):
                     import fcntl  # noqa: PLC0415
 
                     fcntl.flock(self._file, fcntl.LOCK_UN)  # or a forked child goes on holding it
-                self._file.close()
+            self._file.close()
 
     def _stand(self, row: RunRow) -> tuple[int, float, int]:
         with self._alone():
@@ -163,27 +151,24 @@ class FileJournal(MemoryJournal):
         with self._alone():
             if self._refusal is not None:
                 raise self._refused(self._refusal)
-            self._draft: list[Any] = []
+            self._draft: list[Any] = [self._line[0] + 1, self._line[2][1:3]]
             yield
-            if self._draft:
-                entries, self._draft = self._draft, []
-                line = [self._number + 1, self._about, *entries]
-                framed = _framed(json.dumps(line, separators=(",", ":")).encode())
+            if len(self._draft) > 2:
                 self._closed = True  # where an interruption leaves it, only the file can tell
-                _store(self._file, framed)
-                self._take(line)
+                _store(self._file, _framed(json.dumps(self._draft, separators=(",", ":")).encode()))
+                self._take(self._draft)
                 self._closed = False
 
     def _take(self, line: list[Any]) -> None:
         """Bring what is in memory to where a line leaves it."""
-        self._number, _, *entries = line
-        self._about = entries[0][1:3]
-        for what, *values in entries:
-            row = _ANY_RUN._replace(run_id=values[0], generation=values[1])
+        self._line = line
+        for what, run_id, generation, *values in line[2:]:
             if what == "run":
-                super()._put(RunRow(*values)._replace(status=RunStatus(values[5])))
-            elif what == "event":
-                super()._insert(row, Event(*values[2:]))
+                super()._put(row_from((run_id, generation, *values)))
+                continue
+            row = self._rows[run_id]._replace(generation=generation)
+            if what == "event":
+                super()._insert(row, Event(*values))
             else:
                 super()._delete(row)
 
@@ -238,11 +223,12 @@ def _framed(body: bytes) -> bytes:
     return b'["%s","%08x",%s]\n' % (length, crc32(length + body), body)
 
 
-def _line_at(data: bytes, at: int) -> tuple[list[Any], int] | None:
-    """What the line at an offset says, and its length; None if a byte of it isn't as written."""
+def _line_at(data: bytes, at: int) -> tuple[list[Any], int]:
+    """What the line at an offset says, and its length; nothing if a byte of it isn't as written."""
     head = _HEAD.match(data, at)
-    if head is None:
-        return None
-    body = data[head.end() : head.end() + int(head[1], 16)]
-    line = _framed(body)
-    return (json.loads(body), len(line)) if data.startswith(line, at) else None
+    if head:
+        body = data[head.end() : head.end() + int(head[1], 16)]
+        line = _framed(body)
+        if data.startswith(line, at):
+            return json.loads(body), len(line)
+    return [], 0

@@ -18,8 +18,8 @@ from threading import RLock
 from typing import Any
 
 from durable_mini import errors
-from durable_mini.events import Event, RunRow, RunStatus, checksum
-from durable_mini.journal import Journal, checked
+from durable_mini.events import Event, RunRow, checksum
+from durable_mini.journal import Journal, checked, row_from
 
 APPLICATION_ID = int.from_bytes(b"dMin")
 SCHEMA_VERSION = 2
@@ -37,7 +37,6 @@ _SELECT_STAND = (
     "SELECT token, lease_until, (SELECT max(seq) FROM events WHERE run_id = ?1 AND generation = ?2)"
     " FROM runs WHERE run_id = ?1 AND pruned_at IS NULL"
 )
-_STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
 
 class SQLiteJournal(Journal):
@@ -136,7 +135,7 @@ class SQLiteJournal(Journal):
         self._db.execute("DELETE FROM events WHERE run_id = ?", (row.run_id,))
 
     def _rows(self, clause: str, *values: Any) -> Iterator[RunRow]:
-        return map(_row_from, self._read(f"SELECT * FROM runs {clause}", *values))  # noqa: S608
+        return map(row_from, self._read(f"SELECT * FROM runs {clause}", *values))  # noqa: S608
 
     def _read(self, sql: str, *parameters: Any) -> list[Any]:
         with self._translated():
@@ -212,10 +211,3 @@ def _refuse_other_files(path: Path) -> None:
         if whose != APPLICATION_ID:
             reason = "it is another program's SQLite database"
             raise errors.NotAJournalError(path=str(path), reason=reason)
-
-
-def _row_from(values: Any) -> RunRow:
-    row = RunRow(*values)
-    if row.status not in _STATUSES:
-        raise errors.JournalCorruptError(f"unknown status {row.status!r}", row.run_id)
-    return row._replace(status=_STATUSES[row.status])

@@ -168,10 +168,10 @@ class _Replayer(Engine):
     def start(self, workflow: Workflow, *_: Any, **options: Any) -> NoReturn:
         raise Unrecorded(EventKind.CHILD, options.get("run_id") or workflow.name)
 
-    def _give_up(self, row: RunRow, error: Exception | RunError) -> Run:
-        if isinstance(error, RunError):
-            return super()._give_up(row, error)
-        raise error
+    def _give_up(self, row: RunRow, error: Exception | RunError, **more: Any) -> Run:
+        if isinstance(error, Exception):
+            raise error
+        return super()._give_up(row, error, **more)
 
 
 def _stop_at(_: Position, kind: EventKind, name: str) -> None:
