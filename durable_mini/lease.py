@@ -6,7 +6,7 @@ refusing what a stale holder writes (`journal`).
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
@@ -40,7 +40,8 @@ class Heart:
     def __init__(self, heartbeat_s: float) -> None:
         self._heartbeat_s, self._lock = heartbeat_s, Lock()
         self._held: dict[RunRow, tuple[Journal, SystemClock]] = {}
-        Thread(target=self._beat, name="heartbeats", daemon=True).start()
+        with suppress(RuntimeError):  # a platform without threads: its steps fit into a lease
+            Thread(target=self._beat, name="heartbeats", daemon=True).start()
 
     @contextmanager
     def holding(self, journal: Journal, row: RunRow, clock: SystemClock) -> Iterator[None]:

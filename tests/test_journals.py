@@ -153,6 +153,20 @@ def test_admission_over_a_tombstone_that_is_gone_writes_nothing(journal: Journal
     assert told(journal) == before
 
 
+def test_a_worker_that_lost_its_run_begins_no_child_of_it(held: Journal) -> None:
+    before = told(held)
+    opening = (named("child", parent="r-1"), [ADMITTED])
+    with pytest.raises(LeaseLostError, match="run r-1: w0 holds token 1"):
+        held.admit(opening, parent=STALE)
+    with pytest.raises(UnknownRunError, match="nobody"):
+        held.admit(opening, parent=named("nobody"))
+    assert told(held) == before
+    assert held.admit(opening, parent=HELD) is True
+    assert held.admit(opening, parent=HELD) is False
+    assert held.row("child") == opening[0]
+    assert held.row("r-1") == HELD
+
+
 # Appending
 
 
@@ -685,14 +699,22 @@ class AllJournals(RuleBasedStateMachine):
         row = self._journals["memory"].row(run_id) or named(run_id)
         return row._replace(token=row.token - back, worker="w", lease_s=5.0)
 
-    @rule(run_id=IDS, carried=st.lists(ANY_ENTRY, max_size=2), over=st.booleans())
-    def admit(self, run_id: str, carried: list[Entry], over: bool) -> None:
+    @rule(
+        run_id=IDS,
+        carried=st.lists(ANY_ENTRY, max_size=2),
+        over=st.booleans(),
+        parent=st.one_of(st.none(), st.tuples(IDS, st.integers(0, 1))),
+    )
+    def admit(
+        self, run_id: str, carried: list[Entry], over: bool, parent: tuple[str, int] | None
+    ) -> None:
         stands = self._journals["memory"].row(run_id)
         opens = stands is not None and over and stands.pruned_at is not None
         generation = stands.generation + 1 if stands and opens else 1
         row = named(run_id, generation=generation)
         opening = (row, [ADMITTED, *carried])
-        self.ask(lambda journal: journal.admit(opening, stands if opens else None))
+        begun_by = self.believed(*parent) if parent else None
+        self.ask(lambda journal: journal.admit(opening, stands if opens else None, begun_by))
 
     @rule(
         run_id=IDS,
