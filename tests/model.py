@@ -227,6 +227,16 @@ class Stage:
 
     @classmethod
     @contextmanager
+    def showing(cls, world: World) -> Iterator[None]:
+        """Inside, the workflows find another world."""
+        cls.world, before = world, cls.world
+        try:
+            yield
+        finally:
+            cls.world = before
+
+    @classmethod
+    @contextmanager
     def gathering(cls, begun: int = 1) -> Iterator[None]:
         """Inside, branches are on their way; or none, where another attempt begins."""
         cls.begun, before = begun, cls.begun

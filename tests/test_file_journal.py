@@ -1188,3 +1188,12 @@ def test_ctrl_c_at_any_line_of_an_opening_loses_nothing(
         if not was_reached:
             break
     assert at_line > 100
+
+
+def test_sync_asks_the_operating_system_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layer that forgets stands in for `sync`: here is the rest of the way to the disk."""
+    asked: list[int] = []
+    monkeypatch.setattr(os, "fsync", asked.append)
+    with tempfile.TemporaryFile() as file:
+        implementation.sync(file.fileno())
+        assert asked == [file.fileno()]

@@ -1,9 +1,9 @@
 """Random interleavings of everything that may happen to runs, against a plain model of them.
 
-Hypothesis draws programs, callers, workers, deaths, clocks that jump, deployments and whatever a
-run meets in the middle of a step. After each move the journal is compared with the model: what the
-receiver has seen, and what each run must come to. At the end everything is mended and the workers
-go on until nothing is left to do.
+Hypothesis draws programs, callers, drivers, clocks that jump, deployments, and what a driver meets
+in the middle of its work: its death, another driver, a signal, a cancel request. After each move
+the journal is compared with the model (`model`): what the receiver has seen, and what each run must
+come to. At the end everything is mended, and the workers go on until nothing is left to do.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from threading import current_thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
     run_state_machine_as_test,
 )
 from model import (
-    _CLOSES,
     CODES,
     MOST_BRANCHES,
     Asked,
@@ -64,14 +65,14 @@ from durable_mini import (
     Worker,
     Workflow,
 )
-from durable_mini.events import RunRow
+from durable_mini.events import CLOSING, ENDED, OUTSIDE, RunRow
 from durable_mini.journal import Journal
 from durable_mini.ops import prune, verify
 
 LEASE_S = 20.0
+MOST_RUNS = 5
 MOST_ATTEMPTS = 400
-ENDED = {RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED}
-OUTSIDE = {EventKind.SIGNAL, EventKind.CANCEL, EventKind.CHILD_ENDED}
+WITHOUT_END = "some run goes on for ever"
 
 happened = Counter[str]()
 """How often each kind of thing has happened, over all examples of a test."""
@@ -117,7 +118,7 @@ TAILS: list[Program] = [
 
 def assembled(blocks: list[Program], tail: Program) -> Program:
     """A program; one with something to undo has to stay in its generation."""
-    program = [op for block in blocks for op in block]
+    program = list(chain.from_iterable(blocks))
     undoes = any(op[0] == "saga" or (op[0] == "gather" and op[2]) for op in flat(program))
     return program if undoes and tail and tail[0][0] == "again" else program + tail
 
@@ -134,8 +135,18 @@ PROGRAMS = st.builds(
 )
 NUMBERS = st.integers(0, 11)
 SEATS = st.integers(0, 2)
+CODE = st.sampled_from(sorted(CODES))
+SECONDS = st.sampled_from([1.0, 4.0, 12.0, 25.0, 60.0, 500.0])
+DEATHS = st.sampled_from(["", "", "before a write", "after a write"])
+SIGNALS = st.tuples(
+    st.sampled_from(["approval", "approval", "other"]),
+    st.sampled_from(["yes", "yes", {"price": 7}, "no"]),
+    st.integers(0, 5),
+)
 PLACES = ["before", "in the body", "window", "after", "before a write", "after a write"]
 TAKES = ["overtake", "expire", "usurp", "replace"]
+"""Another driver resumes the run; a worker takes it when its lease has ended; it is cancelled and
+taken over; it is cancelled, taken over, pruned, and perhaps its id given to another."""
 ACTIONS = ["crash", *TAKES, "signal", "cancel", "jump", "stop"]
 MEETINGS = st.sampled_from(["crash", "crash", "overtake", *ACTIONS])
 PLANS = st.lists(
@@ -145,12 +156,8 @@ PLANS = st.lists(
     ),
     max_size=3,
 )
-SIGNALS = st.tuples(
-    st.sampled_from(["approval", "approval", "other"]),
-    st.sampled_from(["yes", "yes", {"price": 7}, "no"]),
-    st.integers(0, 5),
-)
-SECONDS = st.sampled_from([1.0, 4.0, 12.0, 25.0, 60.0, 500.0, -3.0, -30.0, -400.0])
+"""What a driver meets: at the n-th place from the last meeting, of one sort or of any, what, and a
+number for the details."""
 
 
 # What the machine sees of a journal
@@ -165,7 +172,7 @@ class Watched(Journal):
 
     Attributes: `claims` (each row under which somebody held a run), `current` (the run claimed
     last), `code` (what is deployed where the writing is done), `opened` (by which code each
-    generation was), `stale` (writes that should have been refused).
+    generation was), `stale` (events that a holder wrote after it was replaced).
     """
 
     at_point: Callable[[str], None] = staticmethod(lambda place: None)
@@ -188,7 +195,8 @@ class Watched(Journal):
             self.claims[row.run_id].append(changed)
             self.current = row.run_id
             if row.status is RunStatus.RUNNING:
-                happened["takeover, by force" if "resume" in str(changed.worker) else "takeover"] += 1
+                by_force = str(changed.worker).startswith("resume")
+                happened["takeovers by force" if by_force else "takeovers after the lease"] += 1
         return done
 
     def _insert(self, row: RunRow, event: Event) -> None:
@@ -211,10 +219,11 @@ class WatchedMemory(Watched, MemoryJournal):
 
 
 class WatchedFile(Watched, SQLiteJournal):
-    """In a file."""
+    """In a file; nobody pulls the plug here, so nothing is synced."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
+        self._db.execute("PRAGMA synchronous=OFF")
         self.watch()
 
 
@@ -231,14 +240,19 @@ class Seat:
         options: Any = {"clock": machine.clock, "probe": machine.at_probe, "spread": spread}
         self.code, self.engine = code, Engine(machine.journal, CODES[code], **options)
 
-    def worker(self) -> Worker:
+    def worker(self, on_attempt: Callable[[Run], None]) -> Worker:
         """A new worker under the old name."""
         lease: Any = {"lease_s": LEASE_S, "heartbeat_s": LEASE_S / 2, "poll_s": LEASE_S / 4}
-        machine = self._machine
-        machine.worker = Worker(
-            self.engine, self.name, **lease, on_attempt=lambda run: machine.on_attempt(run)
-        )
-        return machine.worker
+        return Worker(self.engine, self.name, **lease, on_attempt=on_attempt)
+
+    def agent(self, *, two: bool) -> Workflow:
+        """The workflow that is started here."""
+        return agent_two if two else CODES[self.code][0]
+
+    def asked(self, agent: Workflow, program: Program) -> Asked:
+        """What a run of it is opened with."""
+        patched = self.code != "old" and agent is agent_after
+        return Asked(agent.name, agent.version, program, patched)
 
 
 class Life:
@@ -249,18 +263,18 @@ class Life:
     is gone).
     """
 
-    def __init__(self, asked: Asked, generation: int = 1) -> None:
-        self.asked = {generation: asked}
+    def __init__(self, asked: Asked) -> None:
+        self.asked = {1: asked}
         self.sent: dict[int, list[tuple[str, str, Any]]] = defaultdict(list)
-        self.cancelled: set[int] = set()
+        self.cancelled = set[int]()
         self.plain: dict[int, Plain] = {}
         self.outcome: dict[int, Outcome] = {}
-        self.ids: set[str] = set()
+        self.ids = set[str]()
         self.pruned = 0
 
 
 def move(needs: Callable[[Interleavings], Any], **drawn: Any) -> Callable[[Any], Any]:
-    """A rule that is counted, and that may be drawn where there is something for it to do."""
+    """A rule that is counted, and that is drawn where there is something for it to do."""
 
     def decorate(function: Any) -> Any:
         @wraps(function)
@@ -274,17 +288,12 @@ def move(needs: Callable[[Interleavings], Any], **drawn: Any) -> Callable[[Any],
     return decorate
 
 
-def always(_: Interleavings) -> bool:
-    return True
-
-
 def some_run(machine: Interleavings) -> bool:
     return bool(machine.rows)
 
 
 def some_end(machine: Interleavings) -> bool:
-    rows = machine.rows.values()
-    return any(row.status in ENDED and row.pruned_at is None for row in rows)
+    return bool(machine.ended())
 
 
 def some_trouble(machine: Interleavings) -> bool:
@@ -298,11 +307,17 @@ def some_claim(machine: Interleavings) -> bool:
 def is_forward(event: Event) -> bool:
     """Whether an event brought its run on: it came neither from outside nor from undoing."""
     undoes = event.kind is EventKind.TRY and event.payload["of"] == EventKind.UNDO
-    return not undoes and event.kind not in {*OUTSIDE, *_CLOSES, EventKind.UNDO}
+    return not undoes and event.kind not in {*OUTSIDE, *CLOSING, EventKind.UNDO}
 
 
 class Interleavings(RuleBasedStateMachine):
-    """Three processes on one journal, and everything that may happen to them."""
+    """Three processes on one journal, and everything that may happen to them.
+
+    Attributes: `plan` (what the driver that acts will meet), `overtakes` (how often it was overtaken
+    in this move), `worker` and `stopped` (the worker that drives, and whether it was told to stop),
+    `lives` (what the model knows), `rows`, `seen` and `endings` (what was read last: the runs, their
+    histories, how they ended), `clean` (the last move broke no law).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,136 +325,146 @@ class Interleavings(RuleBasedStateMachine):
         self.journal = self.make_journal()
         self.world = Stage.world = World(self.journal, self.clock)
         self.world.meanwhile = lambda: self.at_point("in the body")
-        self.journal.at_point = self.at_point  # type: ignore[method-assign]
+        self.journal.at_point = self.at_point
         self.plan: list[list[Any]] = []
-        self.quiet = self.stopped = False
+        self.quiet, self.stopped, self.clean = False, False, True
         self.overtakes = self.attempts = 0
         self.worker: Worker | None = None
-        self.on_attempt: Callable[[Run], None] = self.count_attempt
         self.lives: dict[str, Life] = {}
-        self.endings: dict[str, Any] = {}
-        self.seen: dict[tuple[str, int], list[Event]] = {}
         self.rows: dict[str, RunRow] = {}
-        self.clean = True
+        self.seen: dict[tuple[str, int], list[Event]] = {}
+        self.endings: dict[str, Any] = {}
         self.seats = [Seat(self, number) for number in range(3)]
 
     def make_journal(self) -> Any:
         return WatchedMemory()
 
+    @initialize(codes=st.tuples(CODE, CODE, CODE))
+    def begin(self, codes: tuple[str, ...]) -> None:
+        for seat, code in zip(self.seats, codes, strict=True):
+            seat.deploy(code)
+
     # Moves: callers
 
-    @move(lambda self: len(self.lives) < 5, program=PROGRAMS, seat=SEATS, two=st.integers(0, 3), twice=st.booleans())
-    def start(self, program: Program, seat: int, two: int, twice: bool) -> bool | None:
-        """A new run, asked for once or twice."""
+    @move(
+        lambda self: len(self.lives) < MOST_RUNS,
+        program=PROGRAMS,
+        seat=SEATS,
+        two=st.booleans(),
+        dies=DEATHS,
+    )
+    def start(self, program: Program, seat: int, two: bool, dies: str) -> None:
+        """A new run; a caller that dies asks again."""
         at, run_id = self.seats[seat], f"r/{len(self.lives)}"
-        agent = agent_two if two == 3 and at.code == "both" else CODES[at.code][0]
-        with self.acting(at):
-            for _ in range(1 + twice):
+        agent = at.agent(two=two and at.code == "both")
+        with self.acting(at, [(1, dies, "crash", 0)] if dies else []):
+            with suppress(Died):
                 assert at.engine.start(agent, program, run_id=run_id) == run_id
-        self.lives[run_id] = Life(self.asked(agent, program, at.code))
-        return None
-
-    def asked(self, agent: Workflow, program: Program, code: str, **more: Any) -> Asked:
-        patched = code != "old" and agent is agent_after
-        return Asked(agent.name, agent.version, program, patched, **more)
+            assert at.engine.start(agent, program, run_id=run_id) == run_id
+        self.lives[run_id] = Life(at.asked(agent, program))
 
     @move(some_run, which=NUMBERS, seat=SEATS, other=st.booleans(), reuse=st.booleans())
     def start_again(self, which: int, seat: int, other: bool, reuse: bool) -> bool | None:
         """The id of a known run once more: the same request, another one, or a new generation."""
-        found, at = self.pick(which, parents=False), self.seats[seat]
-        if found is None or (found.version == "2" and at.code != "both"):
+        row, at = self.pick(which, parents=False), self.seats[seat]
+        if row is None or (row.version == "2" and at.code != "both"):
             return False
-        life = self.lives[found.run_id]
+        life, agent = self.lives[row.run_id], at.agent(two=row.version == "2")
         # The request of the generation, not of the run: continue-as-new changes the input.
-        asked = life.asked[found.generation].program
+        asked = life.asked[row.generation].program
         program = [["step", "other", 0, 1]] if other else asked
-        if reuse and found.status in ENDED:
-            self.reopen(found, life, at, program)
+        if reuse and row.status in ENDED:
+            self.reopen(row, at, program)
             return None
-        before, agent = self.stands(found.run_id), self.agent_for(found, at)
-        request: Any = {"run_id": found.run_id, "reuse": reuse}
-        if found.pruned_at is not None or program != asked:
+        before, request = self.stands(row.run_id), {"run_id": row.run_id, "reuse": reuse}
+        if row.pruned_at is not None or program != asked:
             with pytest.raises(RunIdConflictError):
-                at.engine.start(agent, program, **request)
+                at.engine.start(agent, program, **request)  # type: ignore[arg-type]
         else:
-            assert at.engine.start(agent, program, **request) == found.run_id
-        assert self.stands(found.run_id) == before
+            assert at.engine.start(agent, program, **request) == row.run_id  # type: ignore[arg-type]
+        assert self.stands(row.run_id) == before
         return None
 
-    def agent_for(self, row: RunRow, at: Seat) -> Workflow:
-        return agent_two if row.version == "2" else CODES[at.code][0]
-
-    def reopen(self, row: RunRow, life: Life, at: Seat, program: Program) -> None:
+    def reopen(self, row: RunRow, at: Seat, program: Program) -> None:
         """Give the id of a run that has ended to a new generation."""
-        agent, code = self.agent_for(row, at), self.journal.code
+        agent, code = at.agent(two=row.version == "2"), self.journal.code
         self.journal.code = at.code
-        at.engine.start(agent, program, run_id=row.run_id, reuse=True)
+        assert at.engine.start(agent, program, run_id=row.run_id, reuse=True) == row.run_id
         self.journal.code = code
-        happened[f"reuse of {'an ended' if row.pruned_at is None else 'a pruned'} id"] += 1
-        life.asked[row.generation + 1] = self.asked(agent, program, at.code)
+        happened[f"ids of {'ended' if row.pruned_at is None else 'pruned'} runs reused"] += 1
+        self.lives[row.run_id].asked[row.generation + 1] = at.asked(agent, program)
 
-    @move(some_run, which=NUMBERS, signal=SIGNALS)
-    def signal(self, which: int, signal: tuple[str, Any, int]) -> bool | None:
-        return self.send(self.pick(which), *signal)
+    @move(some_run, which=NUMBERS, signal=SIGNALS, dies=DEATHS)
+    def signal(self, which: int, signal: tuple[str, Any, int], dies: str) -> bool | None:
+        """A signal; a sender that dies sends it again."""
+        row = self.pick(which)
+        return False if row is None else self.send(row, *signal, dies)
 
-    def send(self, row: RunRow | None, name: str, payload: Any, number: int) -> bool | None:
+    def send(self, row: RunRow, name: str, payload: Any, number: int, dies: str = "") -> None:
         """A signal, whose id may have come before."""
-        if row is None:
-            return False
-        life, signal_id, engine = self.lives[row.run_id], f"s{number}", self.seats[0].engine
+        life, signal_id, at = self.lives[row.run_id], f"s{number}", self.seats[0]
+        request: Any = row.run_id, name, payload
         if row.pruned_at is not None:
             with pytest.raises(UnknownRunError):
-                engine.signal(row.run_id, name, payload, signal_id=signal_id)
-            return None
-        taken = engine.signal(row.run_id, name, payload, signal_id=signal_id)
-        assert taken == (row.status not in ENDED and signal_id not in life.ids)
-        if taken:
+                at.engine.signal(*request, signal_id=signal_id)
+            return
+        wanted, taken = row.status not in ENDED and signal_id not in life.ids, 0
+        if dies:
+            with suppress(Died), self.acting(at, [(1, dies, "crash", 0)]):
+                at.engine.signal(*request, signal_id=signal_id)
+            taken += wanted and dies == "after a write"
+        taken += at.engine.signal(*request, signal_id=signal_id)
+        assert taken == wanted
+        if wanted:
             life.sent[row.generation].append((signal_id, name, payload))
             life.ids.add(signal_id)
-        elif row.status not in ENDED:
-            happened["signal id repeated"] += 1
-        return None
+        happened["signal ids repeated"] += row.status not in ENDED and not wanted
 
     @move(some_run, which=NUMBERS, sure=st.integers(0, 3))
     def cancel(self, which: int, sure: int) -> bool | None:
-        return self.ask_to_stop(self.pick(which)) if sure == 3 else False
+        """A request to stop; it is drawn more rarely than what keeps runs going."""
+        row = self.pick(which)
+        return False if row is None or sure < 3 else self.ask_to_stop(row)
 
-    def ask_to_stop(self, row: RunRow | None) -> bool | None:
+    def ask_to_stop(self, row: RunRow) -> None:
         """Cancel a run, which may be too late."""
-        if row is None:
-            return False
-        engine, life = self.seats[0].engine, self.lives[row.run_id]
-        ended = row.status in ENDED
+        engine, ended = self.seats[0].engine, row.status in ENDED
         if row.pruned_at is not None:
             with pytest.raises(UnknownRunError):
                 engine.cancel(row.run_id)
-            return None
+            return
         kinds = {event.kind for event in self.journal.events(row)}
         if EventKind.PIVOT in kinds and not ended:
-            happened["cancel refused after the pivot"] += 1
+            happened["cancel requests refused after the pivot"] += 1
             with pytest.raises(DurableError, match="point of no return"):
                 engine.cancel(row.run_id)
-            return None
+            return
         assert engine.cancel(row.run_id) == (not ended and EventKind.CANCEL not in kinds)
-        life.cancelled |= set() if ended else {row.generation}
-        return None
+        self.lives[row.run_id].cancelled |= set() if ended else {row.generation}
 
     # Moves: drivers
 
     @move(some_run, which=NUMBERS, seat=SEATS, plan=PLANS)
     def resume(self, which: int, seat: int, plan: Any) -> bool | None:
         """One process takes a run over and drives it, whoever has it."""
-        return self.resume_one(which, seat, plan)
-
-    def resume_one(self, which: int, seat: int, plan: Any) -> bool | None:
         row, at = self.pick(which), self.seats[seat]
-        if row is None:
-            return False
-        self.take_over(row, at, plan, at.engine.resume)
-        return None
+        return False if row is None else self.take_over(row, at, plan, at.engine.resume)
+
+    @move(some_run, which=NUMBERS, seat=SEATS, seconds=SECONDS, plan=PLANS)
+    def resume_later(self, which: int, seat: int, seconds: float, plan: Any) -> bool | None:
+        """The same, after a while."""
+        self.clock.advance(seconds)
+        row, at = self.pick(which), self.seats[seat]
+        return False if row is None else self.take_over(row, at, plan, at.engine.resume)
+
+    @move(some_trouble, which=NUMBERS, seat=SEATS, plan=PLANS)
+    def retry(self, which: int, seat: int, plan: Any) -> bool | None:
+        """Compensations tried again by hand, whether or not the cause was mended."""
+        row, at = self.pick(which, RunStatus.NEEDS_ATTENTION), self.seats[seat]
+        return False if row is None else self.take_over(row, at, plan, at.engine.retry_compensation)
 
     def take_over(self, row: RunRow, at: Seat, plan: Any, drive: Callable[[str], Run]) -> None:
-        """Resume a run, or retry its compensations, and see that it comes to what it may."""
+        """Drive a run, and see that it comes to rest or that there was a reason why not."""
         refusal, before = self.refusal(row, at), self.stands(row.run_id)
         with self.acting(at, plan, row.run_id):
             try:
@@ -448,12 +473,12 @@ class Interleavings(RuleBasedStateMachine):
                 happened["drivers that died"] += 1
             except LeaseLostError:
                 assert self.overtakes
-                happened["zombie refused as it drove"] += 1
+                happened["zombies refused as they drove"] += 1
             except DurableError as refused:
                 assert self.overtakes or type(refused) in refusal, refused
                 if type(refused) is not NonDeterminismError and not self.overtakes:
                     assert self.stands(row.run_id) == before
-                happened[f"refused: {type(refused).__name__}"] += 1
+                happened[f"drivers refused with {type(refused).__name__}"] += 1
             else:
                 resting = ENDED | {RunStatus.SUSPENDED, RunStatus.NEEDS_ATTENTION}
                 assert run.status in resting or self.overtakes
@@ -464,18 +489,13 @@ class Interleavings(RuleBasedStateMachine):
             return {UnknownRunError}
         if row.status in ENDED:
             return set()
-        if (row.version == "2") and at.code != "both":
+        if row.version == "2" and at.code != "both":
             return {UnknownWorkflowError}
-        opened = self.journal.opened[row.run_id, row.generation]
         if at.code == "old" and row.workflow == "agent":
+            opened = self.journal.opened[row.run_id, row.generation]
             # Once the new code has noted that it keeps the old path, code without the patch errs.
             return {StructureChangedError} if opened != "old" else {NonDeterminismError}
         return set()
-
-    @move(some_run, which=NUMBERS, seat=SEATS, plan=PLANS)
-    def resume_again(self, which: int, seat: int, plan: Any) -> bool | None:
-        """The same: what drives runs is drawn more often than what hinders them."""
-        return self.resume_one(which, seat, plan)
 
     @move(some_run, seat=SEATS, attempts=st.sampled_from([1, 1, 2, MOST_ATTEMPTS]), plan=PLANS)
     def work(self, seat: int, attempts: int, plan: Any) -> None:
@@ -485,21 +505,21 @@ class Interleavings(RuleBasedStateMachine):
 
     @move(some_run, seat=SEATS, seconds=SECONDS, plan=PLANS)
     def work_later(self, seat: int, seconds: float, plan: Any) -> None:
-        """The same, after a while."""
-        self.clock.advance(abs(seconds))
+        """The same, after a while and until nothing is left to do."""
+        self.clock.advance(seconds)
         with self.acting(self.seats[seat], plan):
             self.run_worker(self.seats[seat], MOST_ATTEMPTS)
 
     def run_worker(self, at: Seat, attempts: int) -> None:
-        self.attempts, worker = 0, at.worker()
-
         def counted(run: Run) -> None:
-            self.count_attempt(run)
+            self.attempts += 1
+            assert self.attempts < MOST_ATTEMPTS, WITHOUT_END
             if self.attempts >= attempts:
                 self.stopped = True
                 worker.stop()
 
-        self.on_attempt, self.stopped = counted, False
+        worker = self.worker = at.worker(counted)
+        self.attempts, self.stopped = 0, False
         try:
             worker.run_until_idle()
         except Died:
@@ -508,17 +528,11 @@ class Interleavings(RuleBasedStateMachine):
             if not self.stopped:
                 self.see_idle(at)
 
-    def count_attempt(self, run: Run) -> None:
-        self.attempts += 1
-        assert self.attempts <= MOST_ATTEMPTS, f"{run.run_id} goes round and round"
-
     def see_idle(self, at: Seat) -> None:
         """Nothing may be left that this worker could have done."""
-        happened["worker idle"] += 1
         for row in self.journal.rows():
             due = row.due_at is not None and row.due_at <= self.clock.now()
-            refused = self.refusal(row, at) - {NonDeterminismError}
-            if due and not refused:
+            if due and not self.refusal(row, at) - {NonDeterminismError}:
                 self.world.faults.append(f"{row} is due, and {at.name} is idle")
 
     @move(some_run, which=NUMBERS, seat=SEATS, how=st.sampled_from(["name", "arguments", "kind"]))
@@ -534,55 +548,44 @@ class Interleavings(RuleBasedStateMachine):
             except NonDeterminismError:
                 assert self.stands(row.run_id)[1][-1] == self.world.drifted
                 assert at.engine.describe(row.run_id).status is RunStatus.NEEDS_ATTENTION
-                happened["divergence refused"] += 1
+                happened["divergences refused"] += 1
             else:
                 drifted = self.world.drifted or []
                 assert not drifted or any(event.kind is EventKind.STOP for event in drifted), run
         self.world.drift = None
         return None
 
-    @move(some_trouble, which=NUMBERS, seat=SEATS, plan=PLANS)
-    def retry(self, which: int, seat: int, plan: Any) -> bool | None:
-        """Compensations tried again by hand, whether or not the cause was mended."""
-        row, at = self.pick(which, RunStatus.NEEDS_ATTENTION), self.seats[seat]
-        if row is None:
-            return False
-        self.take_over(row, at, plan, at.engine.retry_compensation)
-        return None
-
     # Moves: the rest of the world
 
     @move(some_run, seconds=SECONDS)
-    def clock_moves(self, seconds: float) -> None:
-        """Time passes, or the clock is set back."""
-        self.clock.advance(seconds)
+    def set_back(self, seconds: float) -> None:
+        """The clock is set back; forwards it goes with the drivers."""
+        self.clock.advance(-seconds)
 
-    @move(some_run, seat=SEATS, code=st.sampled_from(sorted(CODES)), what=st.integers(0, 5))
-    def change(self, seat: int, code: str, what: int) -> None:
-        """Other code is deployed in one place, or something breaks or is mended everywhere."""
-        if what < 2:
-            self.seats[seat].deploy(code)
-        elif what < 4:
-            self.world.buggy = what == 2
-        else:
-            self.world.undo_broken = what == 4
+    @move(some_run, seat=SEATS, code=CODE)
+    def deploy(self, seat: int, code: str) -> None:
+        """Other code in one place."""
+        self.seats[seat].deploy(code)
+
+    @move(some_run, what=st.sampled_from(["buggy", "undo_broken"]), broken=st.booleans())
+    def break_or_mend(self, what: str, broken: bool) -> None:
+        """Something is broken or mended everywhere."""
+        setattr(self.world, what, broken)
 
     @move(some_end, which=NUMBERS)
     def prune(self, which: int) -> None:
         """One run that has ended leaves a tombstone, or every one that nobody waits for."""
-        ended = [row for row in self.rows.values() if row.status in ENDED and not row.pruned_at]
-        gone = [ended[which % len(ended)]]
-        if which < 3:
-            waited = {row.run_id for row in ended if self.is_waited_for(row)}
-            gone = [row for row in ended if row.run_id not in waited]
-            pruned = prune(self.journal, older_than_s=0.0, now=self.clock.now() + 10_000.0)
-            assert pruned == [row.run_id for row in gone]
-            for row in gone:
-                self.forget(row)
-        else:
-            self.gone(gone[0])
+        if which > 2:
+            self.remove(self.ended()[which % len(self.ended())])
+            return
+        gone = [row for row in self.ended() if not self.is_waited_for(row)]
+        pruned = prune(self.journal, older_than_s=0.0, now=self.clock.now() + 10_000.0)
+        assert pruned == [row.run_id for row in gone]
+        for row in gone:
+            self.forget(row)
 
-    def gone(self, row: RunRow) -> None:
+    def remove(self, row: RunRow) -> None:
+        """Prune a run, once the model has seen how it ended."""
         for each in self.journal.rows():
             self.read(each)
         self.judge_all(row)
@@ -596,9 +599,33 @@ class Interleavings(RuleBasedStateMachine):
     def is_waited_for(self, row: RunRow) -> bool:
         return row.parent is not None and self.rows[row.parent].status not in ENDED
 
+    @move(some_claim, which=NUMBERS, claim=NUMBERS)
+    def zombie(self, which: int, claim: int) -> bool | None:
+        """Whoever held a run once, and was replaced, writes to it: nothing may change."""
+        stands = self.pick(which)
+        claims = self.journal.claims[stands.run_id] if stands else []
+        stale = [row for row in claims if stands and row.token != stands.token]
+        if not stale or stands is None:
+            return False
+        held, before, now = stale[claim % len(stale)], self.stands(stands.run_id), self.clock.now()
+        step = EventKind.STEP, "late", '{"args":"","result":null}', now
+        ending = EventKind.COMPLETED, held.workflow, '{"result":null}', now
+        freed: Any = {"token": held.token + 1, "worker": None}
+        for write in (
+            lambda: self.journal.append(held, step),
+            lambda: self.journal.append(held, ending, status=RunStatus.COMPLETED, **freed),
+            lambda: self.journal.update(held, lease_until=now + LEASE_S),
+            lambda: self.journal.update(held, status=RunStatus.SUSPENDED, **freed),
+            lambda: self.journal.peek(held),
+        ):
+            with pytest.raises(LeaseLostError if stands.pruned_at is None else UnknownRunError):
+                write()
+        assert self.stands(stands.run_id) == before
+        return None
+
     @move(some_run, seat=SEATS)
     def look(self, seat: int) -> None:
-        """What the engine tells of all runs, and of those that this code can't drive."""
+        """What is told of all runs, and of those that this code can't drive."""
         at = self.seats[seat]
         rows = [row for row in self.rows.values() if row.pruned_at is None]
         told = [(run.run_id, run.generation, run.status) for run in at.engine.runs()]
@@ -607,36 +634,12 @@ class Interleavings(RuleBasedStateMachine):
         assert {orphan.run_id for orphan in at.engine.orphans()} == strange
         assert verify(self.journal).problems == ()
 
-    @move(some_claim, which=NUMBERS, claim=NUMBERS, ending=st.booleans())
-    def zombie(self, which: int, claim: int, ending: bool) -> bool | None:
-        """Whoever held a run once, and was replaced, writes to it: nothing may change."""
-        stands = self.pick(which)
-        claims = self.journal.claims[stands.run_id] if stands else []
-        stale = [row for row in claims if stands and row.token != stands.token]
-        if not stale or stands is None:
-            return False
-        held, before, now = stale[claim % len(stale)], self.stands(stands.run_id), self.clock.now()
-        kind = EventKind.COMPLETED if ending else EventKind.STEP
-        entry = kind, "late", '{"args":"","result":null}', now
-        changes: Any = {"token": held.token + 1, "worker": None}
-        for write in (
-            lambda: self.journal.append(held, entry),
-            lambda: self.journal.append(held, entry, status=RunStatus.COMPLETED, **changes),
-            lambda: self.journal.update(held, lease_until=now + LEASE_S),
-            lambda: self.journal.update(held, status=RunStatus.SUSPENDED, **changes),
-            lambda: self.journal.peek(held),
-        ):
-            with pytest.raises(LeaseLostError if stands.pruned_at is None else UnknownRunError):
-                write()
-        assert self.stands(stands.run_id) == before
-        return None
-
-    # What happens in the middle
+    # What a driver meets
 
     @contextmanager
     def acting(self, at: Seat, plan: Any = (), run_id: str = "") -> Iterator[None]:
-        """Some process acts; `plan` says what it meets, and how many places from here."""
-        self.plan, self.overtakes = [list(item) for item in plan], 0
+        """Some process acts; `plan` says what it meets."""
+        self.plan, self.overtakes = [list(meeting) for meeting in plan], 0
         self.journal.code, self.journal.current = at.code, run_id
         try:
             yield
@@ -647,14 +650,13 @@ class Interleavings(RuleBasedStateMachine):
         self.at_point(str(position))
 
     def at_point(self, place: str) -> None:
-        """A place where something may happen; a fault here is no step's failure."""
+        """A place where something may be met; a fault here is no step's failure."""
         if self.quiet or not self.plan or current_thread().name == "heartbeats":
             return
         _, wanted, action, number = self.plan[0]
         # Between the last look and a body nobody can be stopped any more.
         begun = place == "before" or (Stage.begun and place.startswith("after"))
-        unfair = begun and action in TAKES
-        self.plan[0][0] -= wanted in (place, "") and not unfair
+        self.plan[0][0] -= wanted in (place, "") and not (begun and action in TAKES)
         if self.plan[0][0] > 0:
             return
         self.plan.pop(0)
@@ -679,34 +681,30 @@ class Interleavings(RuleBasedStateMachine):
             if action in ("usurp", "replace"):
                 self.meet("cancel", 1)
             self.overtake(row, self.seats[number % 3], by_worker=action == "expire")
-            if action == "replace":
-                self.quiet = True
-                self.replace(row and self.journal.row(row.run_id), reuse=number % 2 == 1)
-                self.quiet = False
+            if action == "replace" and row is not None:
+                self.give_away(row.run_id, reuse=number % 2 == 1)
         else:
-            self.quiet = True
             row = row if number % 2 else self.pick(number)
-            row = row if row is not None and row.run_id in self.lives else None
-            if action == "cancel":
-                self.ask_to_stop(row)
-            else:
-                self.send(row, "approval", "no" if number == 0 else "yes", number % 6)
-            self.quiet = False
+            with self.undisturbed():
+                if row is None or row.run_id not in self.lives:
+                    return
+                if action == "cancel":
+                    self.ask_to_stop(row)
+                else:
+                    self.send(row, "approval", "no" if number == 0 else "yes", number % 6)
 
-    def replace(self, row: RunRow | None, *, reuse: bool) -> None:
-        """A run that has ended is pruned, and its id given to another."""
-        life = self.lives.get(row.run_id) if row else None
-        if row is None or life is None or row.status not in ENDED or row.pruned_at or row.parent:
-            return
-        self.gone(row)
-        if reuse:
-            asked = life.asked[min(life.asked)]
-            self.reopen(row, life, self.seats[0], asked.program)
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Whoever acts in here meets nobody."""
+        self.quiet = True
+        try:
+            yield
+        finally:
+            self.quiet = False
 
     def overtake(self, row: RunRow | None, at: Seat, *, by_worker: bool) -> None:
         """Another process takes the run over, and meets what is left of the plan."""
-        self.overtakes += 1
-        kept = self.journal.current, self.journal.code, self.on_attempt
+        kept = self.journal.current, self.journal.code
         driver = self.attempts, self.worker, self.stopped
         self.journal.code, self.worker = at.code, None
         with suppress(Died, DurableError), Stage.gathering(0):
@@ -715,26 +713,43 @@ class Interleavings(RuleBasedStateMachine):
                 self.run_worker(at, MOST_ATTEMPTS)
             elif row is not None:
                 at.engine.resume(row.run_id)
-        self.journal.current, self.journal.code, self.on_attempt = kept
+        self.journal.current, self.journal.code = kept
         self.attempts, self.worker, self.stopped = driver
+        self.overtakes += 1
+
+    def give_away(self, run_id: str, *, reuse: bool) -> None:
+        """A run that has ended is pruned, and its id given to another."""
+        row, life = self.journal.row(run_id), self.lives.get(run_id)
+        if row is None or life is None or row.status not in ENDED or row.pruned_at or row.parent:
+            return
+        at = next((seat for seat in self.seats if row.version == "1" or seat.code == "both"), None)
+        program = life.asked[min(life.asked)].program
+        with self.undisturbed():
+            self.remove(row)
+            if reuse and at is not None:
+                self.reopen(row, at, program)
 
     # Laws
 
     def pick(
         self, which: int, status: RunStatus | None = None, *, parents: bool = True
     ) -> RunRow | None:
-        """One of the runs that are in the journal now and that the model knows."""
+        """One of the runs that the model knows, as it stands; of those that go on, for the most."""
         rows = [row for row in self.journal.rows() if row.run_id in self.lives]
         rows = [row for row in rows if status in (None, row.status)]
         rows = [row for row in rows if parents or row.parent is None]
         going = [row for row in rows if row.status not in ENDED]
-        rows = going if which < 9 and going else rows
+        rows = going if which < 10 and going else rows
         return rows[which % len(rows)] if rows else None
+
+    def ended(self) -> list[RunRow]:
+        """The runs that have ended and are still there."""
+        rows = self.rows.values()
+        return [row for row in rows if row.status in ENDED and row.pruned_at is None]
 
     def stands(self, run_id: str) -> tuple[Any, ...]:
         """All that the journal has of a run."""
         row = self.journal.row(run_id)
-        assert row is not None
         generations = range(1, row.generation + 1)
         return row, [self.journal.events(row._replace(generation=of)) for of in generations]
 
@@ -744,16 +759,15 @@ class Interleavings(RuleBasedStateMachine):
         assert not self.world.faults, "\n".join(self.world.faults)
         assert not self.journal.stale, "\n".join(self.journal.stale)
         rows = {row.run_id: row for row in self.journal.rows()}
+        lost = self.lives.keys() - rows.keys()
+        assert not lost, f"lost: {lost}"
+        assert all(times == 1 for times in self.world.receiver.taken.values())
         changed = [row for row in rows.values() if self.has_changed(row)]
         for row in changed:
             self.read(row)
         for row in changed:
             self.check_row(row, self.rows.get(row.run_id))
-        lost = self.lives.keys() - rows.keys()
-        assert not lost, f"lost: {lost}"
-        assert all(times == 1 for times in self.world.receiver.taken.values())
-        self.rows = rows
-        self.clean = True
+        self.rows, self.clean = rows, True
 
     def has_changed(self, row: RunRow) -> bool:
         """Whether anything of a run is new; what comes from outside may leave its row as it was."""
@@ -762,7 +776,7 @@ class Interleavings(RuleBasedStateMachine):
         return grew or row != self.rows.get(row.run_id)
 
     def read(self, row: RunRow) -> None:
-        """The histories of a run: nothing that was read before may have changed."""
+        """The histories of a run, all its generations."""
         life = self.lives.get(row.run_id)
         for generation in range(1, row.generation + 1):
             log = self.journal.events(row._replace(generation=generation))
@@ -770,25 +784,6 @@ class Interleavings(RuleBasedStateMachine):
                 assert log == [], f"{row.run_id} was pruned"
             else:
                 self.check_log(row.run_id, generation, log)
-                if log[-1].kind in {*ENDED}:
-                    self.endings[row.run_id] = log[-1].payload
-
-    def check_row(self, row: RunRow, before: RunRow | None) -> None:
-        """One run: its row, its histories, and what it has come to."""
-        life = self.lives.get(row.run_id)
-        assert life is not None, f"nobody asked for {row.run_id}"
-        if before is not None:
-            assert row.token >= before.token
-            assert row.generation >= before.generation
-        assert (row.status is RunStatus.RUNNING) == (row.worker is not None), row
-        self.judge_all(row)
-        if row.pruned_at is None:
-            self.compare_told(row, life)
-
-    def judge_all(self, row: RunRow) -> None:
-        life = self.lives[row.run_id]
-        for generation in range(life.pruned + 1, row.generation + 1):
-            self.judge(row, generation, life, self.seen[row.run_id, generation])
 
     def check_log(self, run_id: str, generation: int, log: list[Event]) -> None:
         """Dense sequence numbers, and nothing that was read earlier has changed."""
@@ -800,65 +795,63 @@ class Interleavings(RuleBasedStateMachine):
             if event.kind is EventKind.STEP and event.name in ("price", "tax"):
                 happened[f"patch: {'new' if event.name == 'tax' else 'old'} path"] += 1
         self.seen[run_id, generation] = log
+        if log[-1].kind in ENDED:
+            self.endings[run_id] = log[-1].payload
+
+    def check_row(self, row: RunRow, before: RunRow | None) -> None:
+        """One run: its row, its histories, and what it has come to."""
+        assert row.run_id in self.lives, f"nobody asked for {row.run_id}"
+        if before is not None:
+            assert row.token >= before.token
+            assert row.generation >= before.generation
+        assert (row.status is RunStatus.RUNNING) == (row.worker is not None), row
+        self.judge_all(row)
+        if row.pruned_at is None:
+            self.compare_told(row, self.lives[row.run_id])
+
+    def judge_all(self, row: RunRow) -> None:
+        life = self.lives[row.run_id]
+        for generation in range(life.pruned + 1, row.generation + 1):
+            self.judge(row, generation, life, self.seen[row.run_id, generation])
 
     def judge(self, row: RunRow, generation: int, life: Life, log: list[Event]) -> None:
         """What the model makes of a generation's history."""
         asked = life.asked[generation]
         assert log[0].payload["input"] == asked.program
         assert log[0].payload.get("patches", []) == (["with tax"] if asked.patched else [])
-        texts = [event.text for event in log[1 : 1 + len(asked.unread)]]
-        assert tuple(texts) == asked.unread, "an unread signal was lost"
-        signals = [event for event in log if event.kind is EventKind.SIGNAL][len(asked.unread) :]
-        told = [(one.payload["signal_id"], one.name, one.payload["result"]) for one in signals]
-        assert told == life.sent[generation]
+        self.check_signals(life, generation, log)
         self.check_cancel(row, life, generation, log)
-        self.world, Stage.world = Stage.world, World(self.journal, self.clock)
-        try:
+        with Stage.showing(World(self.journal, self.clock)):  # one where nothing is broken
             plain = Plain(row.run_id, generation, log, asked, self.endings)
             outcome = plain.come_to()
-        finally:
-            Stage.world = self.world
         life.plain[generation], life.outcome[generation] = plain, outcome
         for child_id, program in plain.children.items():
-            if self.journal.row(child_id) is None:
-                continue
             child = Asked("helper", "1", program, False, row.run_id)
-            known = self.lives.setdefault(child_id, Life(child))
-            assert known.asked[1] == child
+            if self.journal.row(child_id) is not None:
+                assert self.lives.setdefault(child_id, Life(child)).asked[1] == child
         self.check_world(row.run_id, generation, plain, outcome)
         if outcome.ending is EventKind.CANCELLED:
             self.check_children(row, plain)
         if outcome.ending is EventKind.CONTINUED:
-            self.expect_next(row, generation, life, plain, outcome)
+            self.expect_next(row, generation, life, outcome)
 
-    def check_children(self, row: RunRow, plain: Plain) -> None:
-        """Who is cancelled cancels its children, where they can be."""
-        for child_id in plain.children:
-            child = self.journal.row(child_id)
-            if child is not None and child.parent == row.run_id and child.status not in ENDED:
-                kinds = {event.kind for event in self.journal.events(child)}
-                assert kinds & {EventKind.CANCEL, EventKind.PIVOT}, f"{child_id} was forgotten"
-
-    def expect_next(
-        self, row: RunRow, generation: int, life: Life, plain: Plain, outcome: Outcome
-    ) -> None:
-        """The generation that continues another."""
-        code = self.journal.opened[row.run_id, generation + 1]
-        patched = code != "old" and (row.workflow, row.version) == ("agent", "1")
-        more: Any = {"spent": plain.spent, "unread": plain.unread, "patched": patched}
-        following = life.asked[generation]._replace(program=outcome.result, **more)
-        assert life.asked.setdefault(generation + 1, following) == following
+    def check_signals(self, life: Life, generation: int, log: list[Event]) -> None:
+        """The signals that were taken are there once, after those that were left unread."""
+        unread = life.asked[generation].unread
+        carried = log[1 : 1 + len(unread)]
+        assert tuple(event.text for event in carried) == unread, "an unread signal was lost"
+        came = [event for event in log[1 + len(unread) :] if event.kind is EventKind.SIGNAL]
+        told = [(one.payload["signal_id"], one.name, one.payload["result"]) for one in came]
+        assert told == life.sent[generation]
 
     def check_cancel(self, row: RunRow, life: Life, generation: int, log: list[Event]) -> None:
         """A cancel request is there exactly when it was made, and takes effect at the next call."""
         kinds = [event.kind for event in log]
-        requests = kinds.count(EventKind.CANCEL)
-        parent = self.lives[row.parent] if row.parent else None
-        by_parent = parent is not None and bool(parent.cancelled)
-        assert requests == 1 or not (requests or generation in life.cancelled)
+        requests, stops = kinds.count(EventKind.CANCEL), kinds.count(EventKind.STOP)
+        assert stops <= requests <= 1
+        by_parent = row.parent is not None and bool(self.lives[row.parent].cancelled)
+        assert requests or generation not in life.cancelled
         assert not requests or generation in life.cancelled or by_parent
-        stops = kinds.count(EventKind.STOP)
-        assert stops <= requests
         if requests:
             after = log[kinds.index(EventKind.CANCEL) + 1 :]
             until = kinds.index(EventKind.STOP) if stops else len(log)
@@ -875,26 +868,42 @@ class Interleavings(RuleBasedStateMachine):
             done = number in plain.done and number not in plain.undone
             assert not done or undoing or what in standing, f"{what} is gone"
 
+    def check_children(self, row: RunRow, plain: Plain) -> None:
+        """Who is cancelled cancels its children, where they can be."""
+        for child_id in plain.children:
+            child = self.journal.row(child_id)
+            if child is not None and child.parent == row.run_id and child.status not in ENDED:
+                kinds = {event.kind for event in self.journal.events(child)}
+                assert kinds & {EventKind.CANCEL, EventKind.PIVOT}, f"{child_id} was forgotten"
+
+    def expect_next(self, row: RunRow, generation: int, life: Life, outcome: Outcome) -> None:
+        """The generation that continues another."""
+        code, plain = self.journal.opened[row.run_id, generation + 1], life.plain[generation]
+        patched = code != "old" and (row.workflow, row.version) == ("agent", "1")
+        more: Any = {"spent": plain.spent, "unread": plain.unread, "patched": patched}
+        following = life.asked[generation]._replace(program=outcome.result, **more)
+        assert life.asked.setdefault(generation + 1, following) == following
+
     def compare_told(self, row: RunRow, life: Life) -> None:
         """A run as the engine tells it, against the model."""
         outcome, plain = life.outcome[row.generation], life.plain[row.generation]
         run = self.seats[0].engine.describe(row.run_id)
-        ended = outcome.ending if outcome.ending in {*ENDED} else None
+        ended = outcome.ending if outcome.ending in ENDED else None
         assert (run.status if run.status in ENDED else None) == ended
         assert run.input == life.asked[row.generation].program
-        assert run.cost == plain.spent
-        assert run.generation == row.generation
+        assert (run.cost, run.generation) == (plain.spent, row.generation)
         if ended == RunStatus.COMPLETED:
             assert run.result == outcome.result
         if run.status is RunStatus.SUSPENDED:
-            self.check_waiting(run, outcome)
+            assert outcome.asks is not None
+            self.check_waiting(run, *outcome.asks)
 
-    def check_waiting(self, run: Run, outcome: Outcome) -> None:
-        assert outcome.asks is not None
-        kinds, name, due_at = outcome.asks
+    def check_waiting(
+        self, run: Run, kinds: tuple[EventKind, ...], name: str, due_at: float | None
+    ) -> None:
         what = {EventKind.RECEIVED: "signal", EventKind.FIRED: "timer", EventKind.JOINED: "child"}
-        until = "" if due_at is None else f" until {due_at:.15g}"
         if kinds[0] in what:
+            until = "" if due_at is None else f" until {due_at:.15g}"
             assert run.waiting_for == f"{what[kinds[0]]} {name!r}{until}"
         else:
             assert str(run.waiting_for).startswith("the next try of")
@@ -910,54 +919,52 @@ class Interleavings(RuleBasedStateMachine):
             self.journal.close()
 
     def finish(self) -> None:
+        assert verify(self.journal).problems == ()
         self.world.buggy = self.world.undo_broken = False
         for seat in self.seats:
             seat.deploy("both")
-        for round_number in range(60):
+        for at in self.seats * 20:
             self.clock.advance(1_000.0)
-            at = self.seats[round_number % 3]
             with self.acting(at):
                 self.run_worker(at, MOST_ATTEMPTS)
             self.laws()
             if not self.attempts and not self.help_on():
                 break
         else:
-            raise AssertionError("some run goes on for ever")
-        found = verify(self.journal)
-        assert found.ok, found.problems
+            raise AssertionError(WITHOUT_END)
+        assert verify(self.journal).problems == ()
         happened["examples"] += 1
-        happened["late effects refused"] += self.world.receiver.refused
+        happened["late effects refused by the receiver"] += self.world.receiver.refused
 
     def help_on(self) -> bool:
-        """Do what only people can do; whether there was anything."""
-        helped = False
-        for row in list(self.journal.rows()):
-            life = self.lives[row.run_id]
-            if row.status in ENDED:
-                continue
-            asks = life.outcome[row.generation].asks
-            if row.status is RunStatus.NEEDS_ATTENTION:
-                child = self.rows.get(asks[1]) if asks and asks[0][0] is EventKind.CHILD else None
-                if asks is not None and not (child is not None and child.pruned_at):
-                    helped = True
-                    with self.acting(self.seats[0]):
-                        self.seats[0].engine.retry_compensation(row.run_id)
-                continue
-            assert asks is not None
-            assert row.status is RunStatus.SUSPENDED, row
-            if asks[0][0] is EventKind.JOINED:
-                child = self.rows[asks[1]]
-                assert child.status not in ENDED, f"{row.run_id} is lost: its child has ended"
-                continue
-            assert asks[0][0] is EventKind.RECEIVED, f"{row.run_id} is lost: {asks}"
-            assert asks[2] is None, f"{row.run_id} is lost: {asks}"
-            helped = True
-            self.send(row, asks[1], "yes", 100 + len(life.ids))
+        """Do what only people can do, where no worker can do anything; whether there was such."""
+        helped = [self.help_one(row) for row in self.rows.values() if row.status not in ENDED]
         self.laws()
-        return helped
+        return any(helped)
+
+    def help_one(self, row: RunRow) -> bool:
+        asks, engine = self.lives[row.run_id].outcome[row.generation].asks, self.seats[0].engine
+        if asks is None:  # it failed after its pivot
+            assert row.status is RunStatus.NEEDS_ATTENTION, row
+            return False
+        (kind, *_), name, due_at = asks
+        child = self.rows.get(name) if kind in (EventKind.CHILD, EventKind.JOINED) else None
+        if row.status is RunStatus.NEEDS_ATTENTION:
+            if child is not None and child.pruned_at is not None:
+                return False  # the id of its child is taken by a tombstone
+            with self.acting(self.seats[0]):
+                engine.retry_compensation(row.run_id)
+            return True
+        assert row.status is RunStatus.SUSPENDED, f"lost: {row}"
+        if child is not None:
+            assert child.status not in ENDED, f"{row.run_id} is lost: its child has ended"
+            return False
+        assert (kind, due_at) == (EventKind.RECEIVED, None), f"{row.run_id} is lost: {asks}"
+        self.send(row, name, "yes", 100 + len(self.lives[row.run_id].ids))
+        return True
 
 
-class InAFile(Interleavings):
+class OnAFile(Interleavings):
     """The same on a file."""
 
     def make_journal(self) -> Any:
@@ -969,20 +976,60 @@ class InAFile(Interleavings):
             super().teardown()
 
 
-def run_examples(machine: Any, examples: int, moves: int) -> Counter[str]:
-    """So many examples of so many moves; what happened in them."""
+# The tests
+
+KINDS = {
+    *(f"event {kind}" for kind in EventKind),
+    *(f"{action}, {place}" for action in ACTIONS for place in PLACES if action not in TAKES),
+    *(f"{action}, {place}" for action in TAKES for place in PLACES if place != "before"),
+    *(f"move {name}" for name in ("start", "start_again", "signal", "cancel", "resume", "retry")),
+    *(f"move {name}" for name in ("resume_later", "work", "work_later", "drift", "set_back")),
+    *(f"move {name}" for name in ("deploy", "break_or_mend", "prune", "zombie", "look")),
+    *("takeovers by force", "takeovers after the lease", "zombies refused as they drove"),
+    *("drivers that died", "divergences refused", "late effects refused by the receiver"),
+    *("ids of ended runs reused", "ids of pruned runs reused", "signal ids repeated"),
+    *("patch: old path", "patch: new path", "cancel requests refused after the pivot"),
+    *("drivers refused with StructureChangedError", "drivers refused with UnknownWorkflowError"),
+}
+"""What has to have happened in a run of the machine that says something about all of it."""
+
+
+def run_examples(machine: Any, examples: int, moves: int) -> None:
     happened.clear()
-    from hypothesis import Phase
-    more = {} if os.environ.get("SHRINK") else {"phases": [Phase.generate]}
-    options: Any = {**more, "suppress_health_check": list(HealthCheck), "deadline": None}
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples, stateful_step_count=moves, report_multiple_bugs=False, **options)
-    )
-    return happened
+    slow: Any = {"suppress_health_check": list(HealthCheck), "deadline": None}
+    options = settings(max_examples=examples, stateful_step_count=moves, **slow)
+    run_state_machine_as_test(machine, settings=settings(options, report_multiple_bugs=False))
 
 
-def test_smoke(figure: Callable[[str], None]) -> None:
-    n, m = int(os.environ.get("N", "60")), int(os.environ.get("M", "25"))
-    counts = run_examples(Interleavings, n, m)
-    for k, v in sorted(counts.items()):
-        figure(f"{k}: {v}")
+def told(moves: int) -> Iterator[str]:
+    """What happened, a line for each sort."""
+    yield f"model: {happened.pop('examples'):,} examples of {moves} moves at most"
+    for sort in ("move ", "event ", *(f"{action}, " for action in ACTIONS), ""):
+        own = sorted(name for name in happened if name.startswith(sort))
+        counts = ", ".join(f"{name.removeprefix(sort)} {happened.pop(name):,}" for name in own)
+        yield f"model, {sort.strip(' ,') or 'also'}: {counts}"
+
+
+def test_runs_come_to_what_the_model_says(figure: Callable[[str], None]) -> None:
+    run_examples(Interleavings, 60, 30)
+    for line in told(30):
+        figure(line)
+
+
+def test_runs_on_a_file_come_to_what_the_model_says() -> None:
+    run_examples(OnAFile, 8, 20)
+
+
+@pytest.mark.slow
+def test_runs_come_to_what_the_model_says_in_many_examples(figure: Callable[[str], None]) -> None:
+    many = bool(os.environ.get("CI"))
+    run_examples(Interleavings, 2_000 if many else 300, 50)
+    missing = sorted(KINDS - +happened)
+    for line in told(50):
+        figure(line)
+    assert not many or not missing, f"never happened: {missing}"
+
+
+@pytest.mark.slow
+def test_runs_on_a_file_come_to_what_the_model_says_in_many_examples() -> None:
+    run_examples(OnAFile, 100 if os.environ.get("CI") else 30, 30)
