@@ -51,6 +51,7 @@ _Head = tuple[str, list[str]]  # the digest of a call's arguments, and their opa
 _Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], Retry, Cost, str | None]
 
 _KEY_SIGNS = str.maketrans({"/": "%2F", "#": "%23", "~": "%7E", "%": "%25"})
+_COUNTED = frozenset({EventKind.STEP, EventKind.EFFECT})
 _UNTRIED = 0, 0.0
 _NEAR = 0.8  # of the limit: from here on a warning
 MAX_THREADS = 32
@@ -453,7 +454,7 @@ class Context:
 
     def _perform(self, call: _Call) -> Any:
         """Answer a durable call from the journal, or try it as often as its policy allows."""
-        kind, name, _, _, _, _, cost, _ = call
+        kind, name = call[:2]
         self._guard(kind, name)
         head = self._checked(call)
         try:
@@ -464,7 +465,7 @@ class Context:
                 if found:
                     self._look()
                     self._wait_until(found, kind, patient=self._holder.patient)
-                self._look(cost, steps=kind is EventKind.STEP or kind is EventKind.EFFECT)
+                self._look(call)
                 tries += 1
                 found = self._settle(call, head, tries, self._try(call))
         except BaseException as stop:
@@ -500,8 +501,7 @@ class Context:
             self._wait_until(first_due_at, EventKind.TRY, patient=self._holder.patient)
             now = self._clock.now()
             ready = {name: call for name, call in waiting.items() if tried[name][1] <= now}
-            costs = (call[-2] for call in ready.values())
-            self._look(sum(cost for cost in costs if not callable(cost)), steps=len(ready))
+            self._look(*ready.values())
             bodies = {name: partial(self._try, call) for name, call in ready.items()}
             with closing(self._settings.spread(bodies)) as outcomes:
                 for name, outcome in outcomes:
@@ -590,7 +590,8 @@ class Context:
 
     def _commit(self, kind: EventKind, name: str, text: str, expected: int | None = None) -> int:
         """Store an event; its sequence number, or 0 where another came after the expected one."""
-        probe, progress = self._probe, dict[str, Any]()
+        probe = self._probe
+        progress: dict[str, Any] = {}
         if probe is not None:
             probe(Position.WINDOW, kind, name)
         # The crash window: the body has done its work, and until append returns no journal knows.
@@ -608,12 +609,8 @@ class Context:
 
     # ---- looking before anything is executed ----------------------------------------------------
 
-    def _look(self, cost: Cost = 0.0, *, steps: int = 0) -> None:
-        """See that the run is still ours and may go on, and hear what came from outside.
-
-        Args:
-            cost: what is about to be spent, where that is known.
-            steps: how many steps are about to be executed.
+    def _look(self, *calls: _Call) -> None:
+        """See that the run is still ours and may make these calls; hear what came from outside.
 
         Raises:
             LeaseLostError: another worker has the run.
@@ -635,7 +632,7 @@ class Context:
         if self._cancelled and not self.pivoted:
             self._end_by("cancelled", {})
         if self._limited:
-            self._judge(0.0 if callable(cost) else cost, steps)
+            self._judge(calls)
 
     def _hear(self, events: Iterable[Event]) -> None:
         """Put what came from outside where the code will ask for it."""
@@ -645,11 +642,14 @@ class Context:
                 self._cancelled = self._cancelled or event.kind is EventKind.CANCEL
             self.read_to = event.seq
 
-    def _judge(self, cost: float, steps: int) -> None:
-        """End the run if this call would use more than its budget."""
+    def _judge(self, calls: Sequence[_Call]) -> None:
+        """End the run if these calls would use more than its budget."""
         now, budget = self._clock.now(), self._settings.budget
-        used = {"max_seconds": now - self.since, "max_steps": self.cursor.steps + steps}
-        for limit, spent in {**used, "max_cost": self.cursor.spent + cost}.items():
+        costs = (call[6] for call in calls)
+        known = self.cursor.spent + sum(cost for cost in costs if not callable(cost))
+        steps = self.cursor.steps + sum(call[0] in _COUNTED for call in calls)
+        used = {"max_seconds": now - self.since, "max_steps": steps, "max_cost": known}
+        for limit, spent in used.items():
             allowed = getattr(budget, limit)
             late = limit == "max_seconds" and now >= self._deadline
             if allowed is not None and (late or spent > allowed):

@@ -89,12 +89,12 @@ class World:
     """Where the bodies of steps, effects and undos do their work.
 
     Attributes: `buggy` (workflow code with a bug is deployed), `undo_broken` (undos fail), `drift`
-    (whose code asks for something else than it did, and how), `drifted` (the history when it asked),
-    `meanwhile` (called inside each body), `faults` (laws that were seen broken), `bodies` (executions by call).
+    (whose code asks for something else than it did, and how), `drifted` (the history when it did),
+    `meanwhile` (called inside each body), `faults` (laws that were seen broken).
     """
 
     def __init__(self, journal: Journal, clock: FakeClock) -> None:
-        self.receiver, self.faults, self.bodies = Receiver(), list[str](), Counter[Any]()
+        self.receiver, self.faults = Receiver(), list[str]()
         self.buggy = self.undo_broken = False
         self.drift: tuple[str, str] | None = None
         self.drifted: list[Event] | None = None
@@ -129,7 +129,6 @@ class World:
 
     def _enter(self, me: Me) -> int:
         """See that this call may run now; how many tries of it are recorded."""
-        self.bodies[tuple(me)] += 1
         row = self._journal.row(me[0])
         log = self._journal.events(row._replace(generation=me[1])) if row else []
         if not LATE.joined and any(_number(event) == me[2] for event in log):
@@ -455,6 +454,13 @@ class _Again(BaseException):
         self.program = program
 
 
+class _Undo:
+    """An undo, and the key and name of the effect that it is for, once that was asked for."""
+
+    def __init__(self, name: str, own: Me) -> None:
+        self.name, self.own, self.key, self.effect = name, own, "", ""
+
+
 class Plain:
     """A context without an engine: it answers each call itself, and compares the history with it.
 
@@ -476,8 +482,7 @@ class Plain:
         self._asked, self._log, self._at = asked, log, 1
         self._tape = [event for event in log if event.kind not in _ASIDE]
         self._signals = [event for event in log if event.kind is EventKind.SIGNAL]
-        self._undos: list[tuple[str, Me, str]] = []
-        self._unbound: list[int] = []
+        self._undos: list[_Undo] = []
         self._names = Counter[tuple[str, str]]()
         self._base = encoded(run_id) + (f"~{generation}" if generation > 1 else "")
 
@@ -502,7 +507,7 @@ class Plain:
 
     def _come_to(self) -> Outcome:
         try:
-            result = _agent(self._asked).fn(self, self._asked.program)  # type: ignore[arg-type]
+            result = _agent(self._asked).fn(self, self._asked.program)
         except _Again as again:
             return Outcome(EventKind.CONTINUED, result=again.program)
         except (StepFailedError, RunFailed, _Stopped) as verdict:
@@ -527,13 +532,13 @@ class Plain:
             assert told[: len(outcome.error)] == outcome.error
 
     def _unwind(self) -> None:
-        for name, own, key in reversed(self._undos):
-            payload = self._take((EventKind.UNDO,), name).payload
-            self._compare_tries(own, payload)
+        for undo in reversed(self._undos):
+            payload = self._take((EventKind.UNDO,), undo.name).payload
+            self._compare_tries(undo.own, payload)
             told = payload["result"]["void"].removesuffix(" is void")
-            assert told == key or (not key and told not in self.effects.values())
-            self.undone |= {number for number, of in self.effects.items() if of == key}
-            assert payload["result"] == {"call": own[2], "void": f"{told} is void"}
+            assert told == undo.key or (not undo.key and told not in self.effects.values())
+            self.undone |= {number for number, of in self.effects.items() if of == undo.key}
+            assert payload["result"] == {"call": undo.own[2], "void": f"{told} is void"}
 
     # The calls
 
@@ -634,8 +639,7 @@ class Plain:
     def compensate(self, name: str, _fn: Any, own: Me) -> None:
         """See `Context.compensate`."""
         self._take((EventKind.COMPENSATE,), name)
-        self._undos.append((name, own, ""))
-        self._unbound.append(len(self._undos) - 1)
+        self._undos.append(_Undo(name, own))
 
     def point_of_no_return(self) -> None:
         """See `Context.point_of_no_return`."""
@@ -685,12 +689,12 @@ class Plain:
         return f"{self._base}/{encoded(name)}" + (f"#{times}" if times > 1 else "")
 
     def _receipt(self, name: str, own: Me) -> dict[str, str]:
-        """What comes back from an effect; an undo of that name, or else the oldest, is for it."""
+        """What comes back from an effect; an undo of its name, or else the oldest free, is for it."""
         key = self.effects[own[2]] = self._key("effect", name)
-        named = [place for place in self._unbound if self._undos[place][0] == name]
-        for place in [*named, *self._unbound][:1]:
-            self._undos[place] = (*self._undos[place][:2], key)
-            self._unbound.remove(place)
+        misled = [undo for undo in self._undos if undo.name == name != undo.effect]
+        free = [undo for undo in self._undos if not undo.effect]
+        for undo in [*sorted(misled, key=lambda undo: undo.effect), *free][:1]:
+            undo.key, undo.effect = key, name
         return {"receipt": f"receipt of {key}"}
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Mutation(NamedTuple):
-    """One guarantee taken away: in which file, by what replacements, and which tests must notice."""
+    """One guarantee taken away: in which file, by what replacements, and which tests see it."""
 
     name: str
     file: str

@@ -34,6 +34,7 @@ from durable_mini import (
     Worker,
     workflow,
 )
+from durable_mini.journal.file import FileJournal
 from durable_mini.lab.crashes import InjectedCrash
 from durable_mini.lease import Holder
 
@@ -802,7 +803,7 @@ def test_crash_free_family_is_what_the_sweeps_compare_with(engine):
     assert [kind for kind, _, _ in outside] == ["child_ended"]
 
 
-@pytest.mark.parametrize("made", [MemoryJournal, SQLiteJournal])
+@pytest.mark.parametrize("made", [MemoryJournal, FileJournal, SQLiteJournal])
 @pytest.mark.parametrize("drives", list(itertools.product([RUN_ID, CHILD_ID], repeat=3)))
 def test_child_and_parent_may_be_driven_in_any_order(journal_path, made, drives):
     with made() if made is MemoryJournal else made(journal_path) as journal:

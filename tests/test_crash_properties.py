@@ -527,11 +527,11 @@ def check_reference_agent(
 LETTER = Ledger().think("compose", None)
 
 
-@pytest.mark.parametrize("journal_kind", [MemoryJournal, SQLiteJournal])
+@pytest.mark.parametrize("journal_kind", [MemoryJournal, FileJournal, SQLiteJournal])
 def test_the_reference_agent_survives_a_crash_at_every_step_and_position(
     journal_kind: Any, journal_path: Path, world: CountingLedger, agent: Workflow
 ) -> None:
-    journal = MemoryJournal() if journal_kind is MemoryJournal else SQLiteJournal(journal_path)
+    journal = MemoryJournal() if journal_kind is MemoryJournal else journal_kind(journal_path)
     with journal:
         for crashes in ONE_CRASH:
             check_reference_agent(journal, world, agent, crashes)

@@ -27,6 +27,7 @@ from durable_mini import (
     UnknownRunError,
     workflow,
 )
+from durable_mini.journal.file import FileJournal
 from durable_mini.lab.crashes import InjectedCrash
 from durable_mini.lease import Holder
 
@@ -34,10 +35,10 @@ HANDS = pytest.mark.parametrize("work", [by_resume, by_worker])
 ENDINGS = ["completed", "failed", "cancelled"]
 
 
-@pytest.fixture(params=[MemoryJournal, SQLiteJournal])
+@pytest.fixture(params=[MemoryJournal, FileJournal, SQLiteJournal])
 def either(request: pytest.FixtureRequest, journal_path: Any) -> Any:
-    """A journal in memory, then one in a file."""
-    made = MemoryJournal() if request.param is MemoryJournal else SQLiteJournal(journal_path)
+    """A journal in memory, then the two in a file."""
+    made = MemoryJournal() if request.param is MemoryJournal else request.param(journal_path)
     with made as opened:
         yield opened
 

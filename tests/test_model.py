@@ -91,6 +91,7 @@ BLOCKS: list[Program] = [
     [["effect", "charge", 0, 1], ["saga", "charge", [["wait", "approval", 30]], "charge", 0, 1]],
     [["saga", "hotel", [], "hotel", 0, 1], ["try", ["effect", "mail", 2, 2]], ["sleep", 20]],
     [["saga", "flight", [], "flight", 3, 2]],
+    [["saga", "pay", [["effect", "note", 0, 1]], "pay", 0, 1]],
     [["sleep", 15], ["price"]],
     [["wait", "approval", 40]],
     [["wait", "approval", None], ["price"]],

@@ -50,7 +50,7 @@ class MemoryJournal(Journal):
         return self._lock
 
     def _writing(self) -> AbstractContextManager[Any]:
-        return self._alone()  # what can be refused is refused before anything is changed
+        return self._lock  # what can be refused is refused before anything is changed
 
     def _stand(self, row: RunRow) -> tuple[int, float, int]:
         stands = self._rows.get(row.run_id)  # without the lock: on the path of every step
