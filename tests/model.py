@@ -299,7 +299,7 @@ class Calls(dict[str, Any]):
     """The branches of a `gather`, and the same as the model reads them."""
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = {}
+        self.told: dict[str, tuple[EventKind, Any, Any, float]] = {}
 
 
 def gather(
@@ -314,7 +314,7 @@ def gather(
             ctx.compensate(name, Stage.world.undo, me(ctx, numbers))
         own, options = me(ctx, numbers), {"retry": patience(tries), "cost": 1.0}
         calls[name] = branch(work, own, fails, **options)  # type: ignore[arg-type]
-        calls.told[name] = EventKind(kind), name, (own, fails), options["retry"], 1.0
+        calls.told[name] = EventKind(kind), (own, fails), options["retry"], 1.0
     found.append(ctx.gather(calls))
 
 
@@ -554,7 +554,7 @@ class Plain:
     def gather(self, calls: Calls) -> dict[str, Any]:
         """See `Context.gather`: the order in which the branches ended is the history's."""
         wanted: dict[str, dict[str, Any]] = {}
-        for name, (kind, _, (own, _), *_) in calls.told.items():
+        for name, (kind, (own, _), _, _) in calls.told.items():
             wanted[name] = self._receipt(name, own) if kind is EventKind.EFFECT else {}
         found: dict[str, Any] = {}
         failed: dict[str, StepFailedError] = {}
@@ -563,10 +563,9 @@ class Plain:
                 raise _Over((EventKind.STEP, EventKind.EFFECT), left[0], None)
             name = self._tape[self._at].name
             assert name in left or self._tape[self._at].kind is EventKind.STOP
+            kind, work, retry, cost = calls.told.get(name, calls.told[left[0]])
             try:
-                found[name] = self._settled(
-                    *calls.told.get(name, calls.told[left[0]]), wanted.get(name, {})
-                )
+                found[name] = self._settled(kind, name, work, retry, cost, wanted.get(name, {}))
             except StepFailedError as failure:
                 found[name], failed[name] = None, failure
         for name in calls:

@@ -58,7 +58,7 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 @pytest.fixture
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     """No waiting for the disk, in tests that open thousands of files and cut no power."""
-    monkeypatch.setattr(implementation, "sync", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def after_a_power_cut(
 ) -> int | None:
     """How many events of six returned appends are left by a power cut; None without the file."""
     disk = ForgetfulDisk(path.parent)
-    patch.setattr(implementation, "sync", partial(careless, disk.sync) if careless else disk.sync)
+    patch.setattr(os, "fsync", partial(careless, disk.sync) if careless else disk.sync)
     with FileJournal(path) as journal:
         journal.admit((RUN, [ADMITTED]))
         for number in range(5):
@@ -255,7 +255,7 @@ def every_power_cut(
         for path, found in before.items():
             path.write_bytes(found)
         disk = ForgetfulDisk(folder, off_at, reached=reached)
-        patch.setattr(implementation, "sync", disk.sync)
+        patch.setattr(os, "fsync", disk.sync)
         try:
             work()
         except PowerCutError:
@@ -281,7 +281,7 @@ def test_a_power_cut_at_any_sync_keeps_every_append_that_had_returned(
 
     found = set()
     for _ in every_power_cut(tmp_path, monkeypatch, work):
-        monkeypatch.setattr(implementation, "sync", lambda _: None)
+        monkeypatch.setattr(os, "fsync", lambda _: None)
         with FileJournal(path) as journal:
             ids = [row.run_id for row in journal.rows()]
             assert returned <= len(ids) <= returned + 1
@@ -299,13 +299,13 @@ def test_a_file_whose_creator_died_keeps_its_name_at_a_later_power_cut(
         folder = tmp_path / str(died_at)
         folder.mkdir()
         first = ForgetfulDisk(folder, off_at=died_at)
-        monkeypatch.setattr(implementation, "sync", first.sync)
+        monkeypatch.setattr(os, "fsync", first.sync)
         try:
             FileJournal(folder / "journal").close()
         except PowerCutError:
             second = ForgetfulDisk(folder)
             second._bytes, second._names = first._bytes, first._names
-            monkeypatch.setattr(implementation, "sync", second.sync)
+            monkeypatch.setattr(os, "fsync", second.sync)
             with FileJournal(folder / "journal") as journal:
                 journal.admit((RUN, [ADMITTED]))
             second.cut_power()
@@ -335,7 +335,7 @@ def test_a_power_cut_while_a_torn_end_is_set_aside_loses_no_byte_of_it(
         files = contents(tmp_path)
         set_aside = {name for name, found in files.items() if found == b'["0000'}
         assert files["journal"] == whole + b'["0000' or set_aside == {aside.name}
-        monkeypatch.setattr(implementation, "sync", lambda _: None)
+        monkeypatch.setattr(os, "fsync", lambda _: None)
         work()
         files = contents(tmp_path)
         assert files[aside.name] == b'["0000'
@@ -807,8 +807,8 @@ def test_a_link_to_a_file_is_the_file(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "link").symlink_to(tmp_path / "far" / "journal")
     synced: list[Path] = []
     monkeypatch.setattr(
-        implementation,
-        "sync",
+        os,
+        "fsync",
         lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()),
     )
     with FileJournal(tmp_path / "link") as journal:
@@ -958,7 +958,7 @@ def test_a_failed_sync_is_no_append_until_the_file_is_read_again(
 ) -> None:
     before = told(held)
     with monkeypatch.context() as patch:
-        patch.setattr(implementation, "sync", failing)
+        patch.setattr(os, "fsync", failing)
         with pytest.raises(StorageError, match="Input/output error"):
             held.append(HELD, step(), status=RunStatus.COMPLETED)
     assert told(held) == before
@@ -975,7 +975,7 @@ def test_an_opening_that_fails_gives_the_lock_back(
     journal_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(implementation, "sync", failing)
+        patch.setattr(os, "fsync", failing)
         with pytest.raises(StorageError) as refusal:
             FileJournal(journal_path)
         with pytest.raises(StorageError):
@@ -1188,12 +1188,3 @@ def test_ctrl_c_at_any_line_of_an_opening_loses_nothing(
         if not was_reached:
             break
     assert at_line > 100
-
-
-def test_sync_asks_the_operating_system_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The layer that forgets stands in for `sync`: here is the rest of the way to the disk."""
-    asked: list[int] = []
-    monkeypatch.setattr(os, "fsync", asked.append)
-    with tempfile.TemporaryFile() as file:
-        implementation.sync(file.fileno())
-        assert asked == [file.fileno()]

@@ -285,7 +285,6 @@ def test_gather_may_repeat_names_of_steps_around_it(journal):
         {"a": ()},
         {"a": len},
     ],
-    ids=repr,
 )
 def test_gather_refuses_a_call_that_cannot_be_made_before_any_is(journal, calls):
     world = World()

@@ -6,6 +6,7 @@ forks, locks, full disks) is in `test_file_journal`, `test_sqlite` and `test_bad
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,7 +28,7 @@ from durable_mini import (
     UnknownRunError,
 )
 from durable_mini.events import ENDED, Entry, RunRow
-from durable_mini.journal import Journal, file as file_journal
+from durable_mini.journal import Journal
 from durable_mini.journal.file import FileJournal
 
 FILE_KINDS: list[Callable[[Path], Journal]] = [FileJournal, SQLiteJournal]
@@ -669,7 +670,7 @@ class AllJournals(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self._patch = pytest.MonkeyPatch()
-        self._patch.setattr(file_journal, "sync", lambda _: None)  # nobody cuts the power here
+        self._patch.setattr(os, "fsync", lambda _: None)  # nobody cuts the power here
         self._journals = {kind: self._open(kind) for kind in NAMES_OF_KINDS}
         self._reached: dict[str, int] = {}
 
