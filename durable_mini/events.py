@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Sequence
 from enum import StrEnum
+from math import inf
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -202,7 +203,7 @@ def waiting_for(events: Sequence[Event]) -> str | None:
     waits = [event for event in latest.values() if event.kind in _WAITING]
     if not waits:
         return None
-    event = max(waits)  # by sequence number
+    event = min(waits, key=lambda event: event.payload.get("due_at") or inf)
     due_at = event.payload.get("due_at")
     until = "" if due_at is None else f" until {due_at:.15g}"
     return f"{_WAITING[event.kind]} {event.name!r}{until}"

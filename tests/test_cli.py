@@ -544,6 +544,24 @@ def test_verify_names_the_first_broken_event_and_is_status_1(
     assert [(found["run_id"], found["seq"]) for found in told["problems"]] == [("good-1", 3)]
 
 
+def test_what_damage_left_behind_is_shown_and_never_obeyed(
+    filled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with sqlite3.connect(filled) as database:
+        database.execute("INSERT INTO events VALUES ('\x1b[31m', 1, 1, 'x', 'x', 'x', 0.0, 0)")
+        database.execute("UPDATE runs SET worker = '\x1b[31m' WHERE run_id = 'waiting'")
+        database.execute("UPDATE runs SET status = 'running' WHERE run_id = 'waiting'")
+    database.close()
+
+    assert cli.main(["verify", str(filled)]) == 1
+    said = capsys.readouterr().out
+    assert r"run \x1b[31m has events only" in said
+    assert cli.main(["show", str(filled), "waiting"]) == 0
+    said += capsys.readouterr().out
+    assert r"held by \x1b[31m until" in said
+    assert "\x1b" not in said
+
+
 def test_show_of_a_damaged_run_is_one_line_that_names_the_event(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

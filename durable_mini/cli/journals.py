@@ -105,10 +105,10 @@ def show(
         return
     screen = console()
     for line in timeline.header(run, row, shown, SystemClock().now()):
-        screen.print(Text(line), soft_wrap=True)
+        screen.print(Text(printing.plain(line)), soft_wrap=True)
     screen.print(timeline.timeline(events))
     for line in (line for event in events for line in timeline.remarks(event)):
-        screen.print(Text(line), soft_wrap=True)
+        screen.print(Text(printing.plain(line)), soft_wrap=True)
 
 
 def verify(journal: JournalPath, as_json: AsJson = False) -> None:
@@ -123,7 +123,7 @@ def verify(journal: JournalPath, as_json: AsJson = False) -> None:
         print_json({"ok": report.ok, **report._asdict(), "problems": problems})
     else:
         for found in report.problems:
-            typer.echo(_problem_line(found))
+            typer.echo(printing.plain(_problem_line(found)))
         verdict = "all is well" if report.ok else f"{len(report.problems)} problems"
         typer.echo(f"{report.runs} runs, {report.events} events: {verdict}")
     if not report.ok:

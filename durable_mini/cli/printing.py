@@ -65,7 +65,7 @@ def table(*headings: str) -> Table:
 
 def add(to: Table, *cells: str) -> None:
     """Add a row as plain text: what stands in square brackets is the reader's, not markup."""
-    to.add_row(*(Text(cell) for cell in cells))
+    to.add_row(*(Text(plain(cell)) for cell in cells))
 
 
 def print_json(value: Any) -> None:
