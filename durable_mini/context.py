@@ -259,7 +259,7 @@ class Context:
             What was recorded stays; the other branches run again, with the same keys.
         """
         made = {name: self._branch(name, given) for name, given in calls.items()}
-        self._guard(EventKind.STEP, ", ".join(calls))
+        self._guard(EventKind.STEP, ", ".join(map(str, calls)))
         done: dict[str, Found] = {}
         try:
             heads = {name: self._checked(call) for name, call in made.items()}
@@ -271,7 +271,7 @@ class Context:
                 self._spread({name: made[name] for name in waiting}, heads, done)
         except BaseException as stop:
             self._stop(stop)
-        return {name: self._answer(name, done[name]) for name in calls}
+        return {name: self._answer(name, done[name], call[7]) for name, call in made.items()}
 
     # ---- waits ----------------------------------------------------------------------------------
 
@@ -460,7 +460,7 @@ class Context:
         try:
             found: Found | float | None = self.cursor.take(kind, name, head[0])
             if found is None:
-                tries, found = self.cursor.tried.pop(name, _UNTRIED)
+                tries, found = self.cursor.tried.pop((kind, name), _UNTRIED)
             while isinstance(found, float):  # when the next try is due
                 if found:
                     self._look()
@@ -470,7 +470,7 @@ class Context:
                 found = self._settle(call, head, tries, self._try(call))
         except BaseException as stop:
             self._stop(stop)
-        return self._answer(name, found)
+        return self._answer(name, found, call[7])
 
     def _checked(self, call: _Call) -> _Head:
         """The digest of a call that can be made at all, and the types that count by name only."""
@@ -482,9 +482,12 @@ class Context:
             _check_number(cost, "the cost")
         return digest_arguments(args, kwargs)
 
-    def _answer(self, name: str, found: Found) -> Any:
+    def _answer(self, name: str, found: Found, key: str | None = None) -> Any:
         """What the code sees of a call that is recorded."""
         seq, payload = found
+        if key is not None and payload.get("key", key) != key:  # it was done under another key
+            for undo in self._undos:
+                undo.effect_key = payload["key"] if undo.effect_key == key else undo.effect_key
         if "error" in payload:
             failed = {**payload["error"], "run_id": self.run_id, "step": name, "seq": seq}
             raise errors.StepFailedError(**failed)  # without its cause, which no replay would have
@@ -494,7 +497,8 @@ class Context:
         self, waiting: dict[str, _Call], heads: Mapping[str, _Head], done: dict[str, Found]
     ) -> None:
         """Execute the branches that the journal doesn't know, and commit each as it ends."""
-        tried = {name: self.cursor.tried.pop(name, _UNTRIED) for name in waiting}
+        known = self.cursor.tried
+        tried = {name: known.pop((call[0], name), _UNTRIED) for name, call in waiting.items()}
         while waiting:
             self._look()
             first_due_at = min(tried[name][1] for name in waiting)
@@ -596,11 +600,12 @@ class Context:
             probe(Position.WINDOW, kind, name)
         # The crash window: the body has done its work, and until append returns no journal knows.
         if self._fresh:  # the attempt gets somewhere, and the history tells which it was
-            self._fresh, progress = False, {"crashes": 0}
+            progress = {"crashes": 0}
             if self.attempt > 1:
                 text = f'{{"attempt":{self.attempt}{"," if len(text) > 2 else ""}{text[1:]}'
         entry = kind, name, text, self._clock.now()
         seq = self._journal.append(self._row, entry, expected=expected, **progress)
+        self._fresh = self._fresh and not seq
         if seq == self.read_to + 1:
             self.read_to = seq
         if probe is not None and seq:
@@ -700,6 +705,7 @@ class Context:
 
     def _numbered(self, what: str, name: str) -> str:
         """A key for this occurrence of a name: the same in every attempt, and no other's."""
+        check_name(name, "step name")
         self._numbers[what, name] += 1
         count = self._numbers[what, name]
         key = f"{self._key_base}/{name.translate(_KEY_SIGNS)}"

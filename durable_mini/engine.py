@@ -278,11 +278,11 @@ class Engine:
             UnknownRunError: there is no such run or generation.
             JournalCorruptError: the history is damaged, naming the first event that is.
         """
-        row = self.journal.find(run_id)
-        wanted = row.generation if generation is None else generation
-        events = self.journal.events(row._replace(generation=wanted))
+        row, events = self._read(run_id)
+        if generation not in (None, row.generation):
+            events = self.journal.events(row._replace(generation=generation))
         if not events:
-            raise errors.UnknownRunError(run_id=run_id, generation=wanted)
+            raise errors.UnknownRunError(run_id=run_id, generation=generation)
         return events
 
     def orphans(self) -> list[Orphan]:
@@ -432,10 +432,14 @@ class Engine:
         row, asked = self.journal.row(requested.run_id), _asked(requested, value)
         recorded = "a run that was pruned"
         if row is not None and row.pruned_at is None:
-            recorded = _asked(row, self._history(row)[0].payload["input"])
+            history = self._history(row)
+            recorded = _asked(row, history[0].payload["input"])
         if recorded != asked:
             facts = {"recorded": f"{recorded:.120}", "requested": f"{asked:.120}"}
             raise errors.RunIdConflictError(run_id=requested.run_id, **facts)
+        if requested.parent and row and row.status in ENDED:  # it told an earlier generation
+            told = self._entry(EventKind.CHILD_ENDED, row.run_id, history[-1].text)
+            self.journal.request(requested.parent, told, lambda _: True)
 
     def _drive_child(self, row: RunRow) -> bool:
         """Drive the child that a suspended run waits for; whether that brought it on."""

@@ -130,7 +130,7 @@ class RunIdConflictError(DurableError):
 class UnknownRunError(DurableError):
     """The journal holds no such run, or no such generation of it. Facts: `run_id`, `generation`."""
 
-    _says = "no run {run_id!r}, generation {generation}"
+    _says = "no run {run_id!r}, generation {generation}{reason}"
     _next = "see `durable-mini runs JOURNAL`"
 
 

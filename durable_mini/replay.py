@@ -40,7 +40,7 @@ class Cursor:
         self._asked: set[str] = set()
         self._position = 1  # the admission belongs to the engine, not to the code
         self._compare_arguments = compare_arguments
-        self.tried: dict[str, tuple[int, float]] = {}
+        self.tried: dict[tuple[EventKind, str], tuple[int, float]] = {}
         self.spent, self.steps = events[0].payload.get("spent", (0.0, 0))
 
     @property
@@ -101,11 +101,11 @@ class Cursor:
             both = (f"{event} with arguments of digest {d}" for d in (payload.get("args"), digest))
             raise self._diverged(event, *both)
         self._position += 1
+        tries, _ = self.tried.pop((kind, name), (0, 0.0))
         if not tried:
             self.count(event.kind, payload.get("cost", 0.0))
             return event.seq, payload
-        tries, _ = self.tried.get(name, (0, 0.0))
-        self.tried[name] = tries + 1, payload["due_at"] or 0.0
+        self.tried[kind, name] = tries + 1, payload["due_at"]
         return None
 
     def count(self, kind: EventKind, cost: float) -> None:

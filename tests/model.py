@@ -688,7 +688,7 @@ class Plain:
         return f"{self._base}/{encoded(name)}" + (f"#{times}" if times > 1 else "")
 
     def _receipt(self, name: str, own: Me) -> dict[str, str]:
-        """What comes back from an effect; an undo of its name, or else the oldest free, is for it."""
+        """What comes back from an effect; an undo of its name, or the oldest free, is for it."""
         key = self.effects[own[2]] = self._key("effect", name)
         misled = [undo for undo in self._undos if undo.name == name != undo.effect]
         free = [undo for undo in self._undos if not undo.effect]

@@ -385,7 +385,7 @@ def arriving(engine: Engine, monkeypatch: pytest.MonkeyPatch, arrival: Any) -> N
     append = journal.append
 
     def delayed(self, row, entry, **options):
-        if entry[0] == "continued":
+        if entry is not None and entry[0] == "continued":  # a heartbeat has no entry
             monkeypatch.setattr(journal, "append", append)
             arrival()
         return append(self, row, entry, **options)

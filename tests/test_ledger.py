@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from children import Child
 
-from durable_mini.lab import Ledger
+from durable_mini.lab import Ledger, ledger
 from durable_mini.lab.ledger import KeyReusedError, LedgerRow
 
 CHARGE = LedgerRow("charge", "o-1", 40, "r-1/charge")
@@ -145,9 +147,15 @@ def test_a_line_that_its_writer_did_not_live_to_end_is_cut_and_asked_for_again(
         assert path.read_bytes() == whole
 
 
-def test_processes_that_post_the_same_keys_at_once_leave_one_row_for_each(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    orders = [f"o-{number}" for number in range(20)]
+def test_processes_that_post_the_same_keys_at_once_leave_one_row_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, at_once = tmp_path / "ledger.jsonl", ledger._append_line
+    orders = [f"o-{number}" for number in range(10)]
+
+    def append_late(*args: Any) -> int:
+        time.sleep(0.002)  # between the look at the books and the entry the others get their turn
+        return at_once(*args)
 
     def post_all() -> int:
         world = Ledger(path=path)
@@ -155,6 +163,7 @@ def test_processes_that_post_the_same_keys_at_once_leave_one_row_for_each(tmp_pa
             world.charge(order, 40, idempotency_key=f"{order}/charge")
         return len(world.rows)
 
+    monkeypatch.setattr(ledger, "_append_line", append_late)
     processes = [Child(post_all) for _ in range(4)]
     assert [process.result() for process in processes] == [len(orders)] * 4
     assert [row.order for row in Ledger(path=path).rows] == orders

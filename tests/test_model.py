@@ -464,7 +464,18 @@ class Interleavings(RuleBasedStateMachine):
     def retry(self, which: int, seat: int, plan: Any) -> None:
         """Compensations tried again by hand, whether or not the cause was mended."""
         row, at = self.pick(which, RunStatus.NEEDS_ATTENTION), self.seats[seat]
-        self.take_over(row, at, plan, at.engine.retry_compensation)
+        if self.undo_failed(row):
+            self.take_over(row, at, plan, at.engine.retry_compensation)
+            return
+        before = self.stands(row.run_id)
+        with pytest.raises(DurableError, match="no compensation of it has failed"):
+            at.engine.retry_compensation(row.run_id)
+        assert self.stands(row.run_id) == before
+
+    def undo_failed(self, row: RunRow) -> bool:
+        """Whether the last thing that a run did was to fail at undoing something."""
+        *_, last = (event for event in self.journal.events(row) if event.kind not in OUTSIDE)
+        return last.kind is EventKind.TRY and last.payload["of"] == EventKind.UNDO
 
     def take_over(self, row: RunRow, at: Seat, plan: Any, drive: Callable[[str], Run]) -> None:
         """Drive a run, and see that it comes to rest or that there was a reason why not."""
@@ -736,7 +747,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def pick(self, which: int, status: RunStatus | None = None, *, parents: bool = True) -> RunRow:
         """One of the runs that the model knows, as it stands; of those that go on, for the most."""
-        rows = [row for row in self.journal.rows() if row.run_id in self.lives]
+        rows: list[RunRow] = [row for row in self.journal.rows() if row.run_id in self.lives]
         rows = [row for row in rows if status in (None, row.status)]
         rows = [row for row in rows if parents or row.parent is None]
         going = [row for row in rows if row.status not in ENDED]
@@ -953,8 +964,9 @@ class Interleavings(RuleBasedStateMachine):
         if row.status is RunStatus.NEEDS_ATTENTION:
             if child is not None and child.pruned_at is not None:
                 return False  # the id of its child is taken by a tombstone
+            help_on = engine.retry_compensation if self.undo_failed(row) else engine.resume
             with self.acting(self.seats[0]):
-                engine.retry_compensation(row.run_id)
+                help_on(row.run_id)
             return True
         assert row.status is RunStatus.SUSPENDED, f"lost: {row}"
         if child is not None:

@@ -180,7 +180,8 @@ class Journal(Protocol):
         """
         row = self.row(run_id)
         if row is None or row.pruned_at is not None:
-            raise UnknownRunError(run_id=run_id, generation=row.generation if row else 1)
+            why = " any more: it was pruned" if row else ""
+            raise UnknownRunError(why, run_id=run_id, generation=row.generation if row else 1)
         return row
 
     def _lost(self, row: RunRow, token: int) -> LeaseLostError:
