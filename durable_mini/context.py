@@ -418,6 +418,7 @@ class Context:
         """
         if {"idempotency_key", "effect_key"} & kwargs.keys():
             raise TypeError(f"compensation {name!r}: the engine hands the keys out")
+        check_name(name, "compensate name")
         if not callable(fn):
             raise TypeError(f"compensation {name!r} takes a function")
         kind, key = EventKind.COMPENSATE, self._numbered("undo", name)
@@ -705,7 +706,6 @@ class Context:
 
     def _numbered(self, what: str, name: str) -> str:
         """A key for this occurrence of a name: the same in every attempt, and no other's."""
-        check_name(name, "step name")
         self._numbers[what, name] += 1
         count = self._numbers[what, name]
         key = f"{self._key_base}/{name.translate(_KEY_SIGNS)}"

@@ -335,7 +335,9 @@ def test_gather_keeps_what_the_other_branches_did_when_one_fails(journal, spread
     assert {event.name for event in history if "result" in event.payload} >= {"a", "c"}
 
 
-@pytest.mark.parametrize("value", [float("nan"), object(), {1: 1, "1": 2}], ids=["nan", "object", "two keys"])
+@pytest.mark.parametrize(
+    "value", [float("nan"), object(), {1: 1, "1": 2}], ids=["nan", "object", "two keys"]
+)
 def test_gather_fails_the_branch_whose_result_cannot_be_kept(journal, value):
     agent = gathering(lambda: {"bad": (lambda: value,), "good": (len, "")})
     run = run_live(journal, agent)
