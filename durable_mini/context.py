@@ -159,6 +159,7 @@ class Context:
         self.pivoted = self._unwinding = self._cancelled = False
         self.read_to, admitted = 0, events[0].payload
         self.since: float = admitted.get("since", events[0].recorded_at)
+        self.began_with = admitted.get("began_with", admitted["input"])  # its first generation
         self._settings, self._row, self._holder, self._patches = settings, row, holder, patches
         self._journal, self._clock, self._probe = settings.journal, settings.clock, settings.probe
         self.cursor = Cursor(row.run_id, events, compare_arguments=settings.compare_arguments)
@@ -300,13 +301,18 @@ class Context:
             recorded, and never decided again.
         """
         wait, received, timed_out = EventKind.WAIT, EventKind.RECEIVED, EventKind.TIMED_OUT
-        _, (_, begun) = self._fact((wait,), name, lambda: (wait, self._due_in(timeout_s)))
+
+        def begin() -> Fact:
+            return wait, {"due_at": None} if timeout_s is None else self._due_in(timeout_s)
+
+        _, (wait_seq, begun) = self._fact((wait,), name, begin)
 
         queue = self._outside[EventKind.SIGNAL, name]
 
         def outcome() -> Fact:
             for signal in queue:
-                if begun["due_at"] is None or signal.recorded_at <= begun["due_at"]:
+                due_at = begun["due_at"]
+                if due_at is None or signal.seq < wait_seq or signal.recorded_at <= due_at:
                     return received, signal.payload
             return self._wait_until(begun["due_at"], timed_out)
 
@@ -338,15 +344,14 @@ class Context:
         ended = self._outside[EventKind.CHILD_ENDED, child_id]
 
         def begin() -> Fact:
-            if not ended:
-                self._settings.begin_child(workflow, value, run_id=child_id, parent=self._row)
+            self._settings.begin_child(workflow, value, run_id=child_id, parent=self._row)
             return kind, {"workflow": workflow.name}
 
         def join() -> Fact:
             return (EventKind.JOINED, ended[0].payload) if ended else self._wait_until(None, kind)
 
         self.child_id = child_id
-        self._fact((kind,), child_id, begin, digest_arguments((value,), {})[0])
+        self._fact((kind,), child_id, begin, digest_arguments((workflow.name, value), {})[0])
         _, found = self._fact((EventKind.JOINED,), child_id, join)
         self.child_id = None
         return self._answer(child_id, found)
@@ -668,9 +673,8 @@ class Context:
             seq = self._commit(EventKind.STOP, name, json.dumps(payload))
         raise stop_error(self.run_id, seq, payload)
 
-    def _due_in(self, seconds: float | None) -> dict[str, Any]:
-        wait_s = None if seconds is None else _check_number(seconds, "the time to wait")
-        return {"due_at": None if wait_s is None else self._clock.now() + wait_s}
+    def _due_in(self, seconds: float) -> dict[str, Any]:
+        return {"due_at": self._clock.now() + _check_number(seconds, "the time to wait")}
 
     def _wait_until(self, due_at: float | None, kind: EventKind, *, patient: bool = False) -> Fact:
         """What is recorded once it is that late; until then the run is suspended.

@@ -207,13 +207,14 @@ class Engine:
         text, _ = round_trip(payload, "signal", name, "payload", limit_bytes)
         text = f'{{"signal_id":{json.dumps(signal_id)},"result":{text}}}'
 
-        def admits(row: RunRow) -> bool:
+        def asks(row: RunRow) -> Entry | None:
             generations = (row._replace(generation=n + 1) for n in range(row.generation))
             events = chain.from_iterable(map(self.journal.events, generations))
             signals = (event.payload for event in events if event.kind is EventKind.SIGNAL)
-            return all(known["signal_id"] != signal_id for known in signals)
+            new = all(known["signal_id"] != signal_id for known in signals)
+            return self._entry(EventKind.SIGNAL, name, text) if new else None
 
-        return self.journal.request(run_id, self._entry(EventKind.SIGNAL, name, text), admits)
+        return self.journal.request(run_id, asks)
 
     def cancel(self, run_id: str) -> bool:
         """Ask a run to stop: at its next durable call it compensates and ends as cancelled.
@@ -229,14 +230,15 @@ class Engine:
             Before the commit nobody was asked; after it every attempt knows.
         """
 
-        def admits(row: RunRow) -> bool:
+        def asks(row: RunRow) -> Entry | None:
             kinds = {event.kind for event in self.journal.events(row)}
             if EventKind.PIVOT in kinds and row.status not in ENDED:
                 why = "is past its point of no return. Next: let it go to its end"
                 raise errors.DurableError(reason=f"run {run_id} {why}", run_id=run_id)
-            return EventKind.CANCEL not in kinds
+            known = EventKind.CANCEL in kinds
+            return None if known else self._entry(EventKind.CANCEL, "cancel", "{}")
 
-        return self.journal.request(run_id, self._entry(EventKind.CANCEL, "cancel", "{}"), admits)
+        return self.journal.request(run_id, asks)
 
     def retry_compensation(self, run_id: str) -> Run:
         """Try a failed compensation again, once its cause has been mended, and the rest after it.
@@ -398,6 +400,7 @@ class Engine:
         else:
             found, cursor = structure(self._workflows[row.workflow, row.version]), context.cursor
             carried = {"spent": [cursor.spent, cursor.steps], "since": context.since}
+            carried["began_with"] = context.began_with
             payload = _admission(found, why.text, carried)
             entries = [self._entry(EventKind.ADMITTED, row.workflow, payload), *context.unread()]
             after = row._replace(generation=row.generation + 1, structure=found.hash, **freed)
@@ -433,19 +436,31 @@ class Engine:
         recorded = "a run that was pruned"
         if row is not None and row.pruned_at is None:
             history = self._history(row)
-            recorded = _asked(row, history[0].payload["input"])
+            admitted = history[0].payload
+            recorded = _asked(row, admitted.get("began_with", admitted["input"]))
         if recorded != asked:
             facts = {"recorded": f"{recorded:.120}", "requested": f"{asked:.120}"}
             raise errors.RunIdConflictError(run_id=requested.run_id, **facts)
-        if requested.parent and row and row.status in ENDED:  # it told an earlier generation
-            told = self._entry(EventKind.CHILD_ENDED, row.run_id, history[-1].text)
-            self.journal.request(requested.parent, told, lambda _: True)
+        if requested.parent and row and row.status in ENDED:
+            self._tell_again(requested.parent, row.run_id, history[-1].text)
+
+    def _tell_again(self, run_id: str, child_id: str, text: str) -> None:
+        """Tell a run how a child ended, where only an earlier generation of it was told."""
+
+        def asks(row: RunRow) -> Entry | None:
+            events = self.journal.events(row)
+            told = any(event[1:3] == (EventKind.CHILD_ENDED, child_id) for event in events)
+            return None if told else self._entry(EventKind.CHILD_ENDED, child_id, text)
+
+        self.journal.request(run_id, asks)
 
     def _drive_child(self, row: RunRow) -> bool:
         """Drive the child that a suspended run waits for; whether that brought it on."""
         waits = [event for event in self._history(row) if event.kind is EventKind.CHILD]
         child = self.journal.row(waits[-1].name) if waits else None
-        if child is None or child.lease_until > self.clock.now() or child.due_at is None:
+        if child is None or child.status in ENDED | {RunStatus.NEEDS_ATTENTION}:
+            return False
+        if child.worker and child.lease_until > self.clock.now():  # somebody else drives it
             return False
         return self.resume(child.run_id).status in ENDED
 

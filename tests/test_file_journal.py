@@ -112,7 +112,7 @@ def test_what_changes_nothing_writes_nothing(held: FileJournal, journal_path: Pa
     before = journal_path.read_bytes()
     assert held.append(HELD, step(), expected=9) == 0
     assert held.replace(RUN, HELD) is False
-    assert held.request("r-1", step(), lambda _: False) is False
+    assert held.request("r-1", lambda _: None) is False
     with pytest.raises(TypeError):
         held.append(HELD, (EventKind.STEP, "plan", "{}", "no time"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unheard_of"):

@@ -208,7 +208,8 @@ class Watched(Journal):
 
     def _open(self, opening: Any) -> None:
         super()._open(opening)
-        self.opened[opening[0].run_id, opening[0].generation] = self.code
+        if opening[1]:  # else a row is replaced, and nothing begins
+            self.opened[opening[0].run_id, opening[0].generation] = self.code
 
 
 class WatchedMemory(Watched, MemoryJournal):
@@ -632,7 +633,8 @@ class Interleavings(RuleBasedStateMachine):
             lambda: self.journal.update(held, status=RunStatus.SUSPENDED, **freed),
             lambda: self.journal.peek(held),
         ):
-            with pytest.raises(LeaseLostError if stands.pruned_at is None else UnknownRunError):
+            refusal: Any = LeaseLostError if stands.pruned_at is None else UnknownRunError
+            with pytest.raises(refusal):
                 write()
         assert self.stands(stands.run_id) == before
         return None

@@ -131,13 +131,12 @@ class Journal(Protocol):
         """
         return self.admit((changed, ()), row)
 
-    def request(self, run_id: str, entry: Entry, admits: Callable[[RunRow], bool]) -> bool:
+    def request(self, run_id: str, asks: Callable[[RunRow], Entry | None]) -> bool:
         """Store an event that comes from outside, and make a suspended run due.
 
         Args:
             run_id: whose event it is.
-            entry: what to store.
-            admits: decides inside the transaction, from the row as it stands.
+            asks: decides inside the transaction what to store, if anything, and when that is.
 
         Returns:
             Whether it was stored.
@@ -145,7 +144,8 @@ class Journal(Protocol):
             UnknownRunError: there is no such run any more.
         """
         with self._writing():
-            return admits(self.find(run_id)) and self._tell(run_id, entry)
+            entry = asks(self.find(run_id))
+            return entry is not None and self._tell(run_id, entry)
 
     def prune(self, row: RunRow, pruned_at: float) -> bool:
         """Remove the events of a run that still stands as `row` says, and leave a tombstone.

@@ -86,6 +86,7 @@ _REQUIRED: dict[str, dict[str, Check]] = {
 _BUDGET = {"limit": _TEXT, "spent": _AMOUNT, "allowed": _AMOUNT}
 _OPTIONAL: dict[str, Check] = {
     "attempt": _COUNT,
+    "began_with": _ANYTHING,
     "cost": _AMOUNT,
     "key": _TEXT,
     "key_base": _TEXT,
