@@ -639,7 +639,8 @@ class Context:
             limit, self._watch_at = self._settings.max_events, self._settings.max_events
             if last >= limit:
                 raise errors.HistoryTooLongError(run_id=self.run_id, seq=last, limit=limit)
-            log.warning("run %s has %d events of %d at most", self.run_id, last, limit)
+            here = {"run_id": self.run_id, "seq": last}
+            log.warning("run %s has %d events of %d", self.run_id, last, limit, extra=here)
         if self._cancelled and not self.pivoted:
             self._end_by("cancelled", {})
         if self._limited:

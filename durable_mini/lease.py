@@ -39,7 +39,7 @@ class Heart:
 
     def __init__(self, heartbeat_s: float) -> None:
         self._heartbeat_s, self._lock = heartbeat_s, Lock()
-        self._held: dict[RunRow, tuple[Journal, SystemClock]] = {}
+        self._held: dict[tuple[Journal, RunRow], SystemClock] = {}
         with suppress(RuntimeError):  # a platform without threads: its steps fit into a lease
             Thread(target=self._beat, name="heartbeats", daemon=True).start()
 
@@ -50,21 +50,21 @@ class Heart:
         Crash:
             The renewals end with the process, and the lease with its time.
         """
-        self._held[row] = journal, clock
+        self._held[journal, row] = clock
         try:
             yield
         finally:
             with self._lock:  # not in the middle of a renewal: the journal may be closed next
-                self._held.pop(row, None)
+                self._held.pop((journal, row), None)
 
     def _beat(self) -> None:
         while True:
             Event().wait(self._heartbeat_s)
             with self._lock:
-                for row, (journal, clock) in list(self._held.items()):
+                for (journal, row), clock in list(self._held.items()):
                     try:
                         journal.update(row, lease_until=clock.now() + row.lease_s)
                     except LeaseLostError:  # or given back a moment ago: whoever drives will see
-                        del self._held[row]
+                        del self._held[journal, row]
                     except DurableError as error:
                         log.warning("heartbeat: %s", error, extra={"run_id": row.run_id})

@@ -83,29 +83,32 @@ class Worker:
         if current_thread() is main_thread():
             for number in map(int, (signal.SIGTERM, signal.SIGINT)):
                 before[number] = signal.signal(number, on_signal)
-        while not self._stop.is_set():
-            self.run_until_idle()
-            self._engine.clock.sleep(self._poll_s)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        try:
+            while not self._stop.is_set():
+                self.run_until_idle()
+                self._engine.clock.sleep(self._poll_s)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _pass(self) -> tuple[int, bool]:
         """Drive every run that is due, once: how many attempts, and whether to look again."""
-        drove, leased = 0, False
+        drove, again = 0, False
         for row in self._engine.journal.due(self._engine.clock.now()):
-            free = self._is_free(row)
-            leased = leased or not free
-            if free and self._engine.registers(row) and row not in self._refused:
-                drove += self._drive(row)
+            if not self._is_free(row):
+                again = True
+            elif self._engine.registers(row) and row not in self._refused:
+                made = self._drive(row)  # or somebody else was first, and holds it
+                drove, again = drove + made, again or made or row not in self._refused
             if self._stop.is_set():
                 break
-        return drove, leased or drove > 0
+        return drove, again
 
     def _is_free(self, row: RunRow) -> bool:
         now = self._engine.clock.now()
         if row.lease_until > now + row.lease_s:  # the clock was set back: nobody waits for that
             self._engine.journal.replace(row, row._replace(lease_until=now + row.lease_s))
-        return row.lease_until <= now
+        return row.lease_until <= now and self._engine.journal.row(row.run_id) == row
 
     def _drive(self, row: RunRow) -> bool:
         """Claim and drive one run; what is wrong with one doesn't keep the worker from others."""

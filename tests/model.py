@@ -413,13 +413,15 @@ CODES: dict[str, list[Workflow]] = {
 
 class Asked(NamedTuple):
     """What a generation was opened with: workflow and version, program, whether it knows the patch;
-    its parent; what earlier generations spent; the signals that they left unread.
+    what its caller asked for, if earlier generations began with that; its parent; what those spent;
+    the signals that they left unread.
     """
 
     workflow: str
     version: str
     program: Program
     patched: bool
+    began_with: Program | None = None
     parent: str | None = None
     spent: float = 0.0
     unread: tuple[str, ...] = ()

@@ -373,8 +373,8 @@ class Interleavings(RuleBasedStateMachine):
         if row.version == "2" and at.code != "both":
             return False
         life, agent = self.lives[row.run_id], at.agent(two=row.version == "2")
-        # The request of the generation, not of the run: continue-as-new changes the input.
-        asked = life.asked[row.generation].program
+        opened = life.asked[row.generation]
+        asked = opened.program if opened.began_with is None else opened.began_with
         program = [["step", "other", 0, 1]] if other else asked
         if reuse and row.status in ENDED:
             self.reopen(row, at, program)
@@ -840,7 +840,7 @@ class Interleavings(RuleBasedStateMachine):
             outcome = plain.come_to()
         life.plain[generation], life.outcome[generation] = plain, outcome
         for child_id, program in plain.children.items():
-            child = Asked("helper", "1", program, False, row.run_id)
+            child = Asked("helper", "1", program, patched=False, parent=row.run_id)
             if self.journal.row(child_id) is not None:
                 assert self.lives.setdefault(child_id, Life(child)).asked[1] == child
         self.check_world(row.run_id, generation, plain, outcome)
@@ -894,8 +894,10 @@ class Interleavings(RuleBasedStateMachine):
         """The generation that continues another."""
         code, plain = self.journal.opened[row.run_id, generation + 1], life.plain[generation]
         patched = code != "old" and (row.workflow, row.version) == ("agent", "1")
+        asked = life.asked[generation]
+        began_with = asked.program if asked.began_with is None else asked.began_with
         more: Any = {"spent": plain.spent, "unread": plain.unread, "patched": patched}
-        following = life.asked[generation]._replace(program=outcome.result, **more)
+        following = asked._replace(program=outcome.result, began_with=began_with, **more)
         assert life.asked.setdefault(generation + 1, following) == following
 
     def compare_told(self, row: RunRow, life: Life) -> None:

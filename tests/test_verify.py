@@ -209,7 +209,7 @@ def test_every_field_of_every_event_is_of_its_type(gallery: Swept) -> None:
                 free.add((str(event.kind), [*event.payload][number]))
     assert free == {
         *(("step", "result"), ("effect", "result"), ("undo", "result"), ("completed", "result")),
-        *(("admitted", "input"), ("signal", "result")),
+        *(("admitted", "input"), ("admitted", "began_with"), ("signal", "result")),
     }
 
 

@@ -180,20 +180,21 @@ class SQLiteJournal(Journal):
 
 
 def _retried(work: Callable[[], Any]) -> Any:
-    """Wait for another writer with a little jitter.
+    """Wait for another writer with a little jitter; who has waited longer asks more often.
 
     SQLite's own busy handler sleeps longer each time, so that of many writers the unlucky one
     starves.
     """
-    give_up_at = time.monotonic() + BUSY_LIMIT_S
+    began = time.monotonic()
     while True:
         try:
             return work()
         except sqlite3.OperationalError as error:
             busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            if not busy or time.monotonic() > give_up_at:
+            waited_s = time.monotonic() - began
+            if not busy or waited_s > BUSY_LIMIT_S:
                 raise
-        time.sleep(random.uniform(0.0005, 0.0015))
+        time.sleep(random.uniform(0.0005, 0.0015) / (1 + 50 * waited_s))
 
 
 def _refuse_other_files(path: Path) -> None:
