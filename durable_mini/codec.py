@@ -29,7 +29,7 @@ _CANONICAL_BY_TEXT = (Decimal, date, time, timedelta, UUID, PurePath)
 decode = json.loads
 _decode_first = json.JSONDecoder().raw_decode  # for text that was encoded a moment ago
 # A value that contains itself then ends in RecursionError, which is caught below.
-_encode = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
+encode = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 
 def round_trip(value: Any, kind: str, name: str, root: str, limit_bytes: int) -> tuple[str, Any]:
@@ -49,10 +49,10 @@ def round_trip(value: Any, kind: str, name: str, root: str, limit_bytes: int) ->
         PayloadError: JSON can't hold the value, two of its keys become one, or it is too large.
     """
     try:
-        text = _encode(value)
+        text = encode(value)
         back, _ = _decode_first(text)
         # Only an object can lose something on the way: two keys that turn into the same string.
-        kept = "{" not in text or _encode(back) == text
+        kept = "{" not in text or encode(back) == text
     except (TypeError, ValueError, RecursionError):
         kept = False
     if not kept:
@@ -83,7 +83,7 @@ def _faults(value: Any, path: str) -> Iterator[tuple[str, str]]:
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             if not _is_scalar(key):
                 yield path, f"has the key {key!r}, which JSON doesn't have"
-            elif (twin := seen.setdefault(_encode({key: None}), key)) is not key:
+            elif (twin := seen.setdefault(encode({key: None}), key)) is not key:
                 yield path, f"has the keys {twin!r} and {key!r}, which become one"
             yield from _faults(item, f"{path}[{key!r}]")
     elif not _is_scalar(value):

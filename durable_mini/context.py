@@ -7,7 +7,6 @@ anything that stops the engine every later call raises it again: no `except` in 
 go on. Leaves to others: starting, ending and resuming runs (`engine`).
 """
 
-import json
 import random
 import uuid
 from collections import Counter, defaultdict
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from durable_mini import errors
 from durable_mini.clock import SystemClock
-from durable_mini.codec import check_name, decode, detached, digest_arguments, round_trip
+from durable_mini.codec import check_name, decode, detached, digest_arguments, encode, round_trip
 from durable_mini.events import OUTSIDE, Entry, Event, EventKind, Position, RunRow, RunStatus, log
 from durable_mini.journal import Journal
 from durable_mini.lease import Holder
@@ -552,9 +551,9 @@ class Context:
         digest, opaque = head
         said = f'"args":"{digest}"'
         if opaque:
-            said += f',"opaque":{json.dumps(opaque)}'
+            said += f',"opaque":{encode(opaque)}'
         if key is not None:
-            said += f',"key":{json.dumps(key)}'
+            said += f',"key":{encode(key)}'
         if tries > 1:
             said += f',"tries":{tries}'
         if error is None:
@@ -566,7 +565,7 @@ class Context:
             return seq, {"result": value, "cost": spent}
         # Stable fields: a traceback would differ at the next attempt.
         fields = {"type": type(error).__name__, "message": errors.message_of(error)}
-        text, policy, undo = json.dumps(fields), retry or ONCE, kind is EventKind.UNDO
+        text, policy, undo = encode(fields), retry or ONCE, kind is EventKind.UNDO
         if not undo and not policy.allows(tries, error):
             self.cursor.count(kind, 0.0)
             return self._commit(kind, name, f'{{{said},"error":{text}}}'), {"error": decode(text)}
@@ -592,7 +591,7 @@ class Context:
                 kind, payload = decide()
                 if self._probe is not None:
                     self._probe(Position.BEFORE, kind, name)
-                text = json.dumps(payload if digest is None else {**payload, "args": digest})
+                text = encode(payload if digest is None else {**payload, "args": digest})
                 seq = self._commit(kind, name, text, expected=self.read_to)
         except BaseException as stop:
             self._stop(stop)
@@ -671,7 +670,7 @@ class Context:
         """Anchor the end of the run at this call; after the pivot nothing is anchored."""
         seq = self.read_to
         if not self.pivoted:
-            seq = self._commit(EventKind.STOP, name, json.dumps(payload))
+            seq = self._commit(EventKind.STOP, name, encode(payload))
         raise stop_error(self.run_id, seq, payload)
 
     def _due_in(self, seconds: float) -> dict[str, Any]:

@@ -6,7 +6,6 @@ executed again; how a run ended is recorded once. Leaves to others: what workflo
 (`context`), where runs are kept (`journal`), looking for runs that are due (`worker`).
 """
 
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from typing import Any
 
 from durable_mini import errors
 from durable_mini.clock import SystemClock
-from durable_mini.codec import check_name, decode, detached, encode_sorted, round_trip
+from durable_mini.codec import check_name, decode, detached, encode, encode_sorted, round_trip
 from durable_mini.context import Context, LetGo, Probe, Settings, Spread, in_threads
 from durable_mini.events import (
     CLOSING,
@@ -205,7 +204,7 @@ class Engine:
         check_name(signal_id, "signal id")
         limit_bytes = self._settings.max_payload_bytes
         text, _ = round_trip(payload, "signal", name, "payload", limit_bytes)
-        text = f'{{"signal_id":{json.dumps(signal_id)},"result":{text}}}'
+        text = f'{{"signal_id":{encode(signal_id)},"result":{text}}}'
 
         def asks(row: RunRow) -> Entry | None:
             generations = (row._replace(generation=n + 1) for n in range(row.generation))
@@ -380,7 +379,7 @@ class Engine:
             context.cursor.finish("the run to fail")
             status = RunStatus.CANCELLED if cancelled else RunStatus.FAILED
             error, result = _run_error(outcome), None
-            text = json.dumps({"error": error._asdict()})
+            text = encode({"error": error._asdict()})
         else:
             raise outcome
         entry = self._entry(EventKind(status), row.workflow, text)
@@ -415,7 +414,7 @@ class Engine:
         """Let a run wait for a person; not if somebody else has it meanwhile."""
         told = error if isinstance(error, RunError) else _run_error(error)
         log.error("run %s needs attention: %s", row.run_id, told, extra={"run_id": row.run_id})
-        stored = json.dumps(told._asdict())
+        stored = encode(told._asdict())
         with suppress(errors.LeaseLostError):
             freed = self._freed(row, RunStatus.NEEDS_ATTENTION, None, error=stored, **more)
             self.journal.update(row, **freed)
@@ -519,8 +518,8 @@ def _heart_of(_pid: int, heartbeat_s: float) -> Heart:
 def _admission(found: Structure, text: str, more: dict[str, Any]) -> str:
     """The payload that a generation begins with; `text` is its input."""
     patches = {"patches": found.patches} if found.patches else {}
-    head = json.dumps({"calls": found.calls, **patches, **more})
-    return f'{head[:-1]}, "input":{text}}}'
+    head = encode({"calls": found.calls, **patches, **more})
+    return f'{head[:-1]},"input":{text}}}'
 
 
 def _asked(row: RunRow, value: Any) -> str:

@@ -188,7 +188,7 @@ class LeaseLostError(DurableError):
     Facts: `run_id`, `worker`, `token` (what this worker held), `holder`, `held` (who holds what).
     """
 
-    _says = "run {run_id}: {worker} holds token {token}, the run is at token {held} of {holder}"
+    _says = "run {run_id}: {worker} holds token {token}, the run is at token {held} of {by}"
     _next = "nothing; the run goes on without this worker"
 
 

@@ -626,15 +626,15 @@ class Interleavings(RuleBasedStateMachine):
         step = EventKind.STEP, "late", '{"args":"","result":null}', now
         ending = EventKind.COMPLETED, held.workflow, '{"result":null}', now
         freed: Any = {"token": held.token + 1, "worker": None}
-        for write in (
+        writes: list[Callable[[], Any]] = [
             lambda: self.journal.append(held, step),
             lambda: self.journal.append(held, ending, status=RunStatus.COMPLETED, **freed),
             lambda: self.journal.update(held, lease_until=now + LEASE_S),
             lambda: self.journal.update(held, status=RunStatus.SUSPENDED, **freed),
             lambda: self.journal.peek(held),
-        ):
-            refusal: Any = LeaseLostError if stands.pruned_at is None else UnknownRunError
-            with pytest.raises(refusal):
+        ]
+        for write in writes:
+            with pytest.raises(LeaseLostError if stands.pruned_at is None else UnknownRunError):
                 write()
         assert self.stands(stands.run_id) == before
         return None

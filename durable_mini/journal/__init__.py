@@ -187,7 +187,7 @@ class Journal(Protocol):
     def _lost(self, row: RunRow, token: int) -> LeaseLostError:
         now = self.row(row.run_id) or row
         facts = {"worker": row.worker, "token": row.token, "holder": now.worker, "held": token}
-        return LeaseLostError(run_id=row.run_id, **facts)
+        return LeaseLostError(run_id=row.run_id, by=now.worker or "nobody", **facts)
 
     def row(self, run_id: str) -> RunRow | None:
         """How a run stands, or None; what is left of a pruned one too."""
