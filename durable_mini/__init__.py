@@ -16,6 +16,7 @@ from durable_mini.context import *  # noqa: F403 - what its __all__ names
 from durable_mini.engine import Engine as Engine
 from durable_mini.errors import *  # noqa: F403 - every error is public
 from durable_mini.events import *  # noqa: F403 - what its __all__ names
+from durable_mini.journal.file import FileJournal as FileJournal
 from durable_mini.journal.memory import MemoryJournal as MemoryJournal
 from durable_mini.journal.sqlite import SQLiteJournal as SQLiteJournal
 from durable_mini.limits import Budget as Budget

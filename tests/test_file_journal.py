@@ -49,6 +49,12 @@ def aside_of(path: Path, at: int, tail: bytes) -> Path:
     return path.with_name(f"{path.name}.torn-{at}-{crc32(tail):08x}")
 
 
+def put(path: Path, data: bytes) -> None:
+    """Make a file anew: some file systems wait for the disk when one is written over."""
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
 def contents(folder: Path) -> dict[str, bytes | None]:
     """Everything in a folder, to the byte."""
     found = sorted(folder.iterdir())
@@ -433,7 +439,7 @@ def test_a_file_cut_at_any_byte_keeps_every_whole_line(
 ) -> None:
     path, ends = tmp_path / "journal", ends_of_lines(whole)
     for length in range(len(whole) + 1):
-        path.write_bytes(whole[:length])
+        put(path, whole[:length])
         lines = sum(end <= length for end in ends)
         end = ends[lines - 1] if lines else 0
         with FileJournal(path) as journal:
@@ -528,7 +534,7 @@ def assert_told_or_refused(
 ) -> None:
     ends, about = ends_of_lines(whole), about_lines(whole)
     for place, broken in flips(whole, masks):
-        path.write_bytes(broken)
+        put(path, broken)
         line = sum(end <= place for end in ends)
         try:
             with FileJournal(path) as journal:
@@ -584,7 +590,7 @@ def test_a_file_that_is_only_looked_at_says_the_same_of_damage_and_changes_nothi
 ) -> None:
     path, ends = tmp_path / "journal", ends_of_lines(whole)
     for place, broken in [*flips(whole, [0x01])][::7]:
-        path.write_bytes(broken)
+        put(path, broken)
         line = sum(end <= place for end in ends)
         try:
             with FileJournal(path, read_only=True) as journal:
@@ -608,7 +614,7 @@ def test_a_cut_and_a_flipped_byte_together_never_tell_a_wrong_value(
         length = dice.randrange(len(HEADER) + 1, len(whole))
         broken = bytearray(whole[:length])
         broken[dice.randrange(len(HEADER), length)] ^= dice.randrange(1, 256)
-        path.write_bytes(broken)
+        put(path, broken)
         try:
             with FileJournal(path) as journal:
                 assert told(journal) in states
@@ -1178,7 +1184,7 @@ def test_ctrl_c_at_any_line_of_an_opening_loses_nothing(
 ) -> None:
     path, tail = tmp_path / "journal", b'["0000'
     for at_line in count(1):
-        path.write_bytes(whole + tail)
+        put(path, whole + tail)
         was_reached = interrupted(lambda: FileJournal(path).close(), at_line)
         with FileJournal(path) as journal:
             assert told(journal) == states[-1]

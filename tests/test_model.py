@@ -324,7 +324,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = FakeClock(10_000.0)
+        self.clock = FakeClock(1_000_000.0)
         self.journal = self.make_journal()
         self.world = Stage.world = World(self.journal, self.clock)
         self.world.meanwhile = lambda: self.at_point("in the body")
@@ -940,7 +940,7 @@ class Interleavings(RuleBasedStateMachine):
         for seat in self.seats:
             seat.deploy("both")
         for at in self.seats * 20:
-            self.clock.advance(1_000.0)
+            self.clock.advance(100_000.0)
             with self.acting(at):
                 self.run_worker(at, MOST_ATTEMPTS)
             self.laws()
