@@ -602,7 +602,8 @@ class Plain:
         assert due_at is None or due_at - (timeout_s or 0) <= wait.recorded_at
         verdict = self._take((EventKind.RECEIVED, EventKind.TIMED_OUT), name, due_at)
         for signal in self._signals:
-            in_time = due_at is None or signal.recorded_at <= due_at
+            early = due_at is None or signal.seq < wait.seq
+            in_time = early or signal.recorded_at <= due_at
             if signal.name == name and signal.seq < verdict.seq and in_time:
                 assert verdict.kind is EventKind.RECEIVED, f"{signal} was there in time"
                 assert verdict.payload["signal_id"] == signal.payload["signal_id"]

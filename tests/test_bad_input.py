@@ -393,6 +393,7 @@ def test_a_journal_cut_at_any_length_tells_the_truth_or_says_that_it_is_damaged(
     assert refused > size / 97 / 2
 
 
+@pytest.mark.slow
 def test_a_log_cut_at_any_length_keeps_the_whole_commits_before_the_cut(tmp_path: Path) -> None:
     living, copied = tmp_path / "living.db", tmp_path / "copied.db"
     in_child(leave_a_log, living)
@@ -423,6 +424,7 @@ def leave_a_log(path: Path) -> None:
     Engine(KEPT_OPEN[-1], [small]).run(small, "item", run_id="r-1")
 
 
+@pytest.mark.slow
 def test_a_byte_flipped_anywhere_in_the_file_is_told_or_harmless(
     whole: Path, tmp_path: Path
 ) -> None:

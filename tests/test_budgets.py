@@ -598,6 +598,7 @@ def test_undos_are_exempt_from_the_history_limit(journal, clock):
 
 @HANDS
 @pytest.mark.parametrize("limit", SPENT)
+@pytest.mark.slow
 def test_spent_budget_survives_a_death_anywhere(tmp_path, limit, work):
     """One verdict, each undo once or, in its crash window, twice; the same events in each case."""
 

@@ -347,6 +347,7 @@ def test_a_request_in_an_earlier_generation_is_not_for_the_next_run_of_the_id(jo
 @pytest.mark.parametrize(
     "call", ["step", "gather", "wait_signal", "child", "compensate", "continue_as_new", "patched"]
 )
+@pytest.mark.slow
 def test_a_cancelled_run_stops_at_the_same_call_wherever_the_process_dies(tmp_path, receiver, call):
     """However often it is replayed: the code between that call and the next never runs."""
     passed = []

@@ -743,6 +743,7 @@ def test_cancelling_a_child_leaves_its_parent_to_decide(engine):
 
 
 @HANDS
+@pytest.mark.slow
 def test_child_survives_a_death_anywhere(tmp_path, work):
     """Of parent, child and grandchild, at every place; each history is that of quiet days."""
 
@@ -756,6 +757,7 @@ def test_child_survives_a_death_anywhere(tmp_path, work):
 
 
 @HANDS
+@pytest.mark.slow
 def test_child_that_waits_and_fails_survives_a_death_anywhere(tmp_path, work):
     @workflow()
     def troubled(ctx, _):
@@ -776,6 +778,7 @@ def test_child_that_waits_and_fails_survives_a_death_anywhere(tmp_path, work):
 
 
 @HANDS
+@pytest.mark.slow
 def test_cancelled_family_survives_a_death_anywhere(tmp_path, work):
     """All three are cancelled, whatever dies between the request and the last one's end."""
 

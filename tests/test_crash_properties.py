@@ -430,6 +430,7 @@ def check_any_schedule(
 
 @settings(max_examples=500)
 @given(PROGRAMS, SCHEDULES)
+@pytest.mark.slow
 def test_any_crash_schedule_on_any_workflow_ends_in_the_crash_free_result(
     blocks: list[Any], crashes: list[tuple[int, Position]]
 ) -> None:
@@ -439,6 +440,7 @@ def test_any_crash_schedule_on_any_workflow_ends_in_the_crash_free_result(
 @pytest.mark.parametrize("kind", [FileJournal, SQLiteJournal])
 @settings(max_examples=50)
 @given(PROGRAMS, SCHEDULES)
+@pytest.mark.slow
 def test_any_crash_schedule_on_a_file_ends_in_the_crash_free_result(
     kind: Any, blocks: list[Any], crashes: list[tuple[int, Position]]
 ) -> None:
@@ -528,6 +530,7 @@ LETTER = Ledger().think("compose", None)
 
 
 @pytest.mark.parametrize("journal_kind", [MemoryJournal, FileJournal, SQLiteJournal])
+@pytest.mark.slow
 def test_the_reference_agent_survives_a_crash_at_every_step_and_position(
     journal_kind: Any, journal_path: Path, world: CountingLedger, agent: Workflow
 ) -> None:
@@ -538,6 +541,7 @@ def test_the_reference_agent_survives_a_crash_at_every_step_and_position(
         assert verify(journal).ok
 
 
+@pytest.mark.slow
 def test_the_reference_agent_survives_every_pair_of_crashes(
     world: CountingLedger, agent: Workflow
 ) -> None:

@@ -47,6 +47,7 @@ def test_all_the_weight_on_one_position_crashes_there_only(weights, position):
 
 
 @pytest.mark.parametrize("weights", [EQUAL_WEIGHTS, (0.45, 0.275, 0.275), (0.1, 0.2, 0.7)])
+@pytest.mark.slow
 def test_crashes_come_at_the_rate_and_with_the_weights_that_were_asked_for(weights):
     calls, rate = 200_000, 0.08
     counts = Counter(schedule(CrashPlan(rate, 5, weights), calls))

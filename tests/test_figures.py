@@ -61,6 +61,7 @@ PICTURES = {
 
 
 @pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.slow
 def test_picture_drawn_twice_has_the_same_bytes(name: str) -> None:
     assert PICTURES[name]().png() == PICTURES[name]().png()
 
@@ -124,6 +125,7 @@ def test_results_figure_of_mixed_settings_is_refused() -> None:
 @pytest.mark.parametrize(
     ("crash_rate", "runs", "steps"), [(0.0, 1, 1), (0.3, 40_000, 14), (0.6, 400, 3), (0.01, 50, 7)]
 )
+@pytest.mark.slow
 def test_results_figure_draws_every_corner_of_the_slider(
     crash_rate: float, runs: int, steps: int
 ) -> None:

@@ -434,6 +434,7 @@ def ends_of_lines(whole: bytes) -> list[int]:
     return ends
 
 
+@pytest.mark.slow
 def test_a_file_cut_at_any_byte_keeps_every_whole_line(
     tmp_path: Path, whole: bytes, states: list[dict[str, Any]], unsynced: None
 ) -> None:
@@ -556,6 +557,7 @@ def assert_told_or_refused(
             assert left == {path.name: broken}
 
 
+@pytest.mark.slow
 def test_any_flipped_byte_is_refused_where_it_is_or_costs_the_last_line(
     tmp_path: Path, whole: bytes, states: list[dict[str, Any]], unsynced: None
 ) -> None:

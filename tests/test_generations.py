@@ -574,6 +574,7 @@ def test_reuse_of_two_who_ask_at_once_begins_one_generation(journal, clock, monk
 
 
 @HANDS
+@pytest.mark.slow
 def test_generations_survive_a_death_anywhere(tmp_path, work):
     """There is one next generation, whatever dies around the moment in which it begins."""
     done: list[Any] = []

@@ -544,6 +544,7 @@ scripts = st.lists(specs, max_size=5)
 
 
 @given(scripts, scripts, st.integers(0, 5))
+@pytest.mark.slow
 def test_changed_code_goes_on_exactly_when_it_asks_for_all_that_is_recorded(old, new, stop_at):
     journal = MemoryJournal()
     begun = 0

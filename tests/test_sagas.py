@@ -193,6 +193,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.slow
 def test_each_effect_is_undone_once_wherever_the_process_dies(tmp_path, receiver, ending):
     """Before and after every commit, and in every body: registration, effect, undo, ending."""
     trip = Trip(receiver, ending)
@@ -356,6 +357,7 @@ SCRIPTS = st.lists(
     scripts=st.lists(st.tuples(SIGNS, SCRIPTS), min_size=1, max_size=3, unique_by=lambda s: s[0])
 )
 @settings(max_examples=150)
+@pytest.mark.slow
 def test_keys_of_undos_and_effects_never_meet_whatever_the_names(scripts):
     """All runs in one world: no key is handed out twice, and each undo has one of its own."""
     keys, journal = Keys(), MemoryJournal()

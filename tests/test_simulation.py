@@ -62,6 +62,7 @@ SETTINGS = [
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("crash_rate", "weights", "shape"), SETTINGS[:2])
+@pytest.mark.slow
 def test_a_thousand_runs_agree_with_the_closed_forms(
     strategy: str, crash_rate: float, weights: Any, shape: Any
 ) -> None:
@@ -95,6 +96,7 @@ class LenientPlan(CrashPlan):
 
 
 @pytest.mark.parametrize("strategy", ["restart", "journal"])
+@pytest.mark.slow
 def test_the_comparison_sees_a_crash_after_the_last_step_that_is_left_out(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ def test_the_comparison_sees_a_crash_after_the_last_step_that_is_left_out(
     assert distances_se(found, expected)["restarts"] > LIMIT_SE
 
 
+@pytest.mark.slow
 def test_the_comparison_sees_position_weights_that_are_not_equal() -> None:
     found = simulate("journal", 0.2, 4_000, weights=(0.45, 0.275, 0.275))
     distances = distances_se(found, exact("journal", 0.2, 4_000))

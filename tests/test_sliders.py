@@ -314,6 +314,7 @@ def test_results_slider_starts_on_the_reference_setting(
     assert results._numbers.value.count("<table") == 2
 
 
+@pytest.mark.slow
 def test_results_slider_shows_what_the_command_prints(
     results: LivePicture[sliders.ResultsFrame],
 ) -> None:
@@ -327,6 +328,7 @@ def test_results_slider_shows_what_the_command_prints(
     assert f">{last['restart']['cost']['simulated']:.3f}<" in results._numbers.value
 
 
+@pytest.mark.slow
 def test_results_slider_regenerates_everything_for_another_setting(
     results: LivePicture[sliders.ResultsFrame],
 ) -> None:
@@ -338,6 +340,7 @@ def test_results_slider_regenerates_everything_for_another_setting(
     assert results._image.value != before
 
 
+@pytest.mark.slow
 def test_results_slider_refuses_weights_that_are_all_zero(
     results: LivePicture[sliders.ResultsFrame],
 ) -> None:
@@ -353,6 +356,7 @@ def test_weights_are_brought_to_a_sum_of_one() -> None:
     assert setting_from(VALUES).weights == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
+@pytest.mark.slow
 def test_progress_of_a_setting_rises_to_its_end() -> None:
     items = list(sliders._frames(setting_from(VALUES | {"runs": 200}), {}))
     first = next(place for place, item in enumerate(items) if not isinstance(item, float))

@@ -492,6 +492,7 @@ def test_a_journal_is_created_while_another_process_is_looking_at_the_file(
         leaving.join()
 
 
+@pytest.mark.slow
 def test_processes_that_create_one_file_at_the_same_moment_share_it(tmp_path: Path) -> None:
     for number in range(8):
         path = tmp_path / f"{number}.db"
@@ -635,6 +636,7 @@ def interrupted(work: Callable[[], Any], at_line: int) -> bool:
     return interruption.arrived
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_any_line_of_the_journal_leaves_a_run_that_goes_on(
     journal: SQLiteJournal,
 ) -> None:

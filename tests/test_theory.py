@@ -143,6 +143,7 @@ def three(result):
         (ODD_SHAPE[:3], 0.02),
     ],
 )
+@pytest.mark.slow
 def test_exact_agrees_with_every_path_enumerated(strategy, weights, shape, crash_rate):
     result = exact(strategy, crash_rate, runs=1, weights=weights, shape=shape)
     assert_same(result, *enumerated(strategy, crash_rate, weights, shape))

@@ -390,6 +390,7 @@ def test_an_old_run_keeps_the_old_path_wherever_it_was_when_the_code_changed(nam
 
 
 @pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.slow
 def test_an_old_run_keeps_the_old_path_when_the_new_code_dies_too(name):
     """The code changes at each place of the run, and dies at each place after that."""
     of, schedules = change(name), 0
@@ -736,6 +737,7 @@ class Shop:
 
 @given(data=st.data())
 @settings(max_examples=100)
+@pytest.mark.slow
 def test_no_sequence_of_deploys_and_deaths_changes_what_an_old_run_gives(data):
     """Patches go in anywhere, into each other too, and out again; runs begin, die and go on."""
     shop = Shop(data)

@@ -818,6 +818,7 @@ class Stage:
 
 
 @HANDS
+@pytest.mark.slow
 def test_waits_survive_a_death_anywhere(tmp_path, work):
     """Around claims, suspensions, signals too. Only a try in its crash window leaves no trace."""
 
@@ -833,6 +834,7 @@ def test_waits_survive_a_death_anywhere(tmp_path, work):
 
 
 @HANDS
+@pytest.mark.slow
 def test_waits_have_the_same_events_after_a_death_anywhere(tmp_path, work):
     agent = scripted(
         lambda c: c.sleep(100),
@@ -1100,6 +1102,7 @@ def test_deadline_in_a_back_off_ends_the_run_and_no_worker_goes_round_in_circles
 
 
 @HANDS
+@pytest.mark.slow
 def test_tries_survive_a_death_anywhere(tmp_path, work):
     """The count of tries goes on where it was; only a try in its crash window is made again."""
     made: list[int] = []
