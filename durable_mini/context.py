@@ -427,7 +427,8 @@ class Context:
             raise TypeError(f"compensation {name!r} takes a function")
         kind, key = EventKind.COMPENSATE, self._numbered("undo", name)
         self._fact((kind,), name, lambda: (kind, {}), digest_arguments(args, kwargs)[0])
-        undo = Undo(name, fn, detached(args), detached(kwargs), f"{key}~undo", key)
+        effect_key = self._key(name, self._numbers["effect", name] + 1)  # of the next of that name
+        undo = Undo(name, fn, detached(args), detached(kwargs), f"{key}~undo", effect_key)
         self._undos.append(undo)
 
     def point_of_no_return(self) -> None:
@@ -711,7 +712,9 @@ class Context:
     def _numbered(self, what: str, name: str) -> str:
         """A key for this occurrence of a name: the same in every attempt, and no other's."""
         self._numbers[what, name] += 1
-        count = self._numbers[what, name]
+        return self._key(name, self._numbers[what, name])
+
+    def _key(self, name: str, count: int) -> str:
         key = f"{self._key_base}/{name.translate(_KEY_SIGNS)}"
         return key if count == 1 else f"{key}#{count}"
 

@@ -39,6 +39,12 @@ from durable_mini.limits import Budget
 from durable_mini.structure import Structure, Workflow, structure
 
 _PENDING = RunStatus.PENDING
+_NO_BUGS = (
+    errors.StorageError,
+    errors.LeaseLostError,
+    errors.JournalCorruptError,
+    errors.UnknownRunError,  # pruned meanwhile
+)
 _VERDICTS = (
     errors.StepFailedError,
     errors.RunFailed,
@@ -348,7 +354,7 @@ class Engine:
             except errors.NonDeterminismError as divergence:
                 self._give_up(held, divergence)
                 raise
-            except (errors.StorageError, errors.LeaseLostError, errors.JournalCorruptError):
+            except _NO_BUGS:
                 raise
             except Exception as bug:
                 return self._give_up(held, bug)

@@ -111,7 +111,7 @@ MUTATIONS = (
     Mutation(
         "undo key is the effect's key",
         "context.py",
-        (('f"{key}~undo", key)', "key, key)"),),
+        (('f"{key}~undo", effect_key)', "effect_key, effect_key)"),),
         ("test_sagas.py",),
     ),
     Mutation(
