@@ -246,11 +246,12 @@ class History:
     def _wrong_answer(self, event: Event, payload: dict[str, Any]) -> Iterator[str]:
         if self.open is None:
             return
-        due_at = self.open.payload.get("due_at")
-        in_time = [
+        due_at, asked = self.open.payload.get("due_at"), self.open.seq
+        in_time = [  # before the wait is in time whatever the clock said
             signal
             for signal in self.unread
-            if signal.name == event.name and (due_at is None or signal.recorded_at <= due_at)
+            if signal.name == event.name
+            if due_at is None or signal.seq < asked or signal.recorded_at <= due_at
         ]
         said = {name: value for name, value in payload.items() if name != "attempt"}
         if event.kind is Kind.RECEIVED:
