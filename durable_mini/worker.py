@@ -61,11 +61,11 @@ class Worker:
 
         A run that is suspended until later, for a back-off too, doesn't keep it.
         """
-        attempts, busy = 0, True
-        while busy and not self._stop.is_set():
-            drove, busy = self._pass()
+        attempts, tried, leased = 0, True, False
+        while (tried or leased) and not self._stop.is_set():
+            drove, tried, leased = self._pass()
             attempts += drove
-            if busy and not drove:
+            if leased and not tried:
                 self._engine.clock.sleep(self._poll_s)
         return attempts
 
@@ -91,18 +91,22 @@ class Worker:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _pass(self) -> tuple[int, bool]:
-        """Drive every run that is due, once: how many attempts, and whether to look again."""
-        drove, again = 0, False
+    def _pass(self) -> tuple[int, bool, bool]:
+        """Drive every run that is due, once.
+
+        Returns:
+            How many attempts it were, whether any run was tried, whether others hold some.
+        """
+        drove, tried, leased = 0, False, False
         for row in self._engine.journal.due(self._engine.clock.now()):
             if not self._is_free(row):
-                again = True
+                leased = True
             elif self._engine.registers(row) and row not in self._refused:
-                made = self._drive(row)  # or somebody else was first, and holds it
-                drove, again = drove + made, again or made or row not in self._refused
+                tried = True  # whatever comes of it, something else may be due now
+                drove += self._drive(row)
             if self._stop.is_set():
                 break
-        return drove, again
+        return drove, tried, leased
 
     def _is_free(self, row: RunRow) -> bool:
         now = self._engine.clock.now()

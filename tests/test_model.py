@@ -138,6 +138,7 @@ NUMBERS = st.integers(0, 11)
 SEATS = st.integers(0, 2)
 CODE = st.sampled_from(sorted(CODES))
 SECONDS = st.sampled_from([1.0, 4.0, 12.0, 25.0, 60.0, 500.0])
+CHANGES = ["code", "code", "buggy", "undo_broken"]
 DEATHS = st.sampled_from(["", "", "before a write", "after a write"])
 SIGNALS = st.tuples(
     st.sampled_from(["approval", "approval", "other"]),
@@ -360,7 +361,7 @@ class Interleavings(RuleBasedStateMachine):
         """A new run; a caller that dies asks again."""
         at, run_id = self.seats[seat], f"r/{len(self.lives)}"
         agent = at.agent(two=two and at.code == "both")
-        with self.acting(at, [(1, dies, "crash", 0)] if dies else []):
+        with self.acting(at, [(1, dies, "caller dies", 0)] if dies else []):
             with suppress(Died):
                 assert at.engine.start(agent, program, run_id=run_id) == run_id
             assert at.engine.start(agent, program, run_id=run_id) == run_id
@@ -412,7 +413,7 @@ class Interleavings(RuleBasedStateMachine):
             return
         wanted, taken = row.status not in ENDED and signal_id not in life.ids, 0
         if dies:
-            with suppress(Died), self.acting(at, [(1, dies, "crash", 0)]):
+            with suppress(Died), self.acting(at, [(1, dies, "caller dies", 0)]):
                 at.engine.signal(*request, signal_id=signal_id)
             taken += wanted and dies == "after a write"
         taken += at.engine.signal(*request, signal_id=signal_id)
@@ -577,15 +578,13 @@ class Interleavings(RuleBasedStateMachine):
         """The clock is set back; forwards it goes with the drivers."""
         self.clock.advance(-seconds)
 
-    @move(some_run, seat=SEATS, code=CODE)
-    def deploy(self, seat: int, code: str) -> None:
-        """Other code in one place."""
-        self.seats[seat].deploy(code)
-
-    @move(some_run, what=st.sampled_from(["buggy", "undo_broken"]), broken=st.booleans())
-    def break_or_mend(self, what: str, broken: bool) -> None:
-        """Something is broken or mended everywhere."""
-        setattr(self.world, what, broken)
+    @move(some_run, seat=SEATS, code=CODE, what=st.sampled_from(CHANGES), broken=st.booleans())
+    def change(self, seat: int, code: str, what: str, broken: bool) -> None:
+        """Other code in one place, or something that is broken or mended everywhere."""
+        if what == "code":
+            self.seats[seat].deploy(code)
+        else:
+            setattr(self.world, what, broken)
 
     @move(some_end, which=NUMBERS)
     def prune(self, which: int) -> None:
@@ -639,9 +638,11 @@ class Interleavings(RuleBasedStateMachine):
         assert self.stands(stands.run_id) == before
         return None
 
-    @move(some_run, seat=SEATS)
-    def look(self, seat: int) -> None:
+    @move(some_run, seat=SEATS, sure=st.integers(0, 3))
+    def look(self, seat: int, sure: int) -> bool | None:
         """What is told of all runs, and of those that this code can't drive."""
+        if sure < 3:
+            return False
         at = self.seats[seat]
         rows = [row for row in self.rows.values() if row.pruned_at is None]
         told = [(run.run_id, run.generation, run.status) for run in at.engine.runs()]
@@ -649,6 +650,7 @@ class Interleavings(RuleBasedStateMachine):
         strange = {row.run_id for row in rows if self.refusal(row, at) - {NonDeterminismError}}
         assert {orphan.run_id for orphan in at.engine.orphans()} == strange
         assert verify(self.journal).problems == ()
+        return None
 
     # What a driver meets
 
@@ -677,7 +679,7 @@ class Interleavings(RuleBasedStateMachine):
             return
         self.plan.pop(0)
         happened[f"{action}, {place}"] += 1
-        if action == "crash":
+        if action in ("crash", "caller dies"):
             self.plan.clear()
             raise Died(place)
         try:
@@ -1001,7 +1003,7 @@ KINDS = {
     *(f"{action}, {place}" for action in TAKES for place in PLACES if place != "before"),
     *(f"move {name}" for name in ("start", "start_again", "signal", "cancel", "resume", "retry")),
     *(f"move {name}" for name in ("resume_later", "work", "work_later", "drift", "set_back")),
-    *(f"move {name}" for name in ("deploy", "break_or_mend", "prune", "zombie", "look")),
+    *(f"move {name}" for name in ("change", "prune", "zombie", "look")),
     *("takeovers by force", "takeovers after the lease", "zombies refused as they drove"),
     *("drivers that died", "divergences refused", "late effects refused by the receiver"),
     *("ids of ended runs reused", "ids of pruned runs reused", "signal ids repeated"),
