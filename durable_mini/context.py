@@ -230,7 +230,12 @@ class Context:
         return self._perform((EventKind.EFFECT, name, fn, args, kwargs, retry, cost, key))
 
     def now(self) -> float:
-        """The time when this was first executed, in seconds since the epoch; recorded."""
+        """The time when this was first executed, in seconds since the epoch; recorded.
+
+        Crash:
+            Before the commit nobody has seen it, and the next attempt reads the clock anew; this
+            holds of `random` and `uuid` too.
+        """
         return float(self._record(EventKind.NOW, self._clock.now))
 
     def random(self) -> float:
@@ -391,6 +396,13 @@ class Context:
 
         Args:
             patch_id: names the change; written out, so that the structure shows both paths.
+
+        Raises:
+            NonDeterminismError: later, if a run that keeps the old path is no longer asked.
+
+        Crash:
+            What was decided follows from the run's admission: a crash before it is recorded changes
+            nothing.
         """
         check_name(patch_id, "patch id")
         self._guard(EventKind.PATCH, patch_id)
@@ -435,6 +447,10 @@ class Context:
         """From here on the run goes forward only: it can't be cancelled, and undoes nothing.
 
         A failure after it needs attention instead of ending the run; a budget likewise.
+
+        Crash:
+            Before the commit the run can still be cancelled, and a request that was recorded first
+            wins; after it every attempt goes forward.
         """
         kind = EventKind.PIVOT
         self._fact((kind,), kind, lambda: (kind, {}))

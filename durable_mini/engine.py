@@ -181,7 +181,10 @@ class Engine:
             driven = run is not None
 
     def run(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> Run:
-        """`start` and `resume` in one call."""
+        """`start` and `resume` in one call; what these raise, and what a crash leaves, holds here.
+
+        Without a `run_id` a caller that dies in between doesn't know which run it has started.
+        """
         return self.resume(self.start(workflow, input, run_id=run_id))
 
     def signal(
@@ -251,6 +254,9 @@ class Engine:
         Raises:
             DurableError: the run doesn't need attention.
             UnknownRunError, and what `resume` raises.
+
+        Crash:
+            Undos that are recorded stay done; the next call goes on with the first that isn't.
         """
         row, events = self._read(run_id)
         last = [event for event in events if event.kind not in OUTSIDE][-1]
@@ -272,7 +278,12 @@ class Engine:
         return _told(*self._read(run_id))
 
     def runs(self, status: RunStatus | str | None = None) -> Iterator[Run]:
-        """All runs in the order of their admission, or those of one status."""
+        """All runs in the order of their admission, or those of one status; no pruned ones.
+
+        Raises:
+            ValueError: there is no such status.
+            JournalCorruptError: at the run whose history is damaged.
+        """
         wanted = tuple(RunStatus) if status is None else (RunStatus(status),)
         for row in self.journal.rows():
             if row.status in wanted and row.pruned_at is None:

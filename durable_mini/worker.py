@@ -53,13 +53,23 @@ class Worker:
         self._refused = set[RunRow]()  # what can't be driven, as long as it stands like this
 
     def stop(self) -> None:
-        """Ask the worker to finish the step it is in, to give its run back, and to return."""
+        """Ask the worker to finish the step it is in, to give its run back, and to return.
+
+        May be called from another thread, from a signal handler, or from a step.
+        """
         self._stop.set()
 
     def run_until_idle(self) -> int:
         """Drive runs until nothing is due, claimable, or leased by anyone; how many attempts.
 
-        A run that is suspended until later, for a back-off too, doesn't keep it.
+        A run that is suspended until later, for a back-off too, doesn't keep it. What is wrong with
+        one run (unknown code, a divergence, a damaged history) is logged and left alone.
+
+        Raises:
+            StorageError: the journal can't be written; the run stays claimable when its lease ends.
+
+        Crash:
+            What this worker held is claimed by another when the lease ends.
         """
         attempts, tried, leased = 0, True, False
         while (tried or leased) and not self._stop.is_set():
@@ -73,6 +83,12 @@ class Worker:
         """Drive runs until `stop` is called, or SIGTERM or SIGINT arrives.
 
         The second signal does what it would have done without this worker.
+
+        Raises:
+            StorageError: the journal can't be written.
+
+        Crash:
+            As in `run_until_idle`.
         """
         before: dict[int, Any] = {}
 
