@@ -131,12 +131,12 @@ class World:
         """See that this call may run now; how many tries of it are recorded."""
         row = self._journal.row(me[0])
         log = self._journal.events(row._replace(generation=me[1])) if row else []
-        if not LATE.joined and any(_number(event) == me[2] for event in log):
-            self.faults.append(f"{me} runs although it is recorded")
         tries = tries_of(me, log)
-        if tries and tries[-1].payload["due_at"] > self._clock.now():
-            self.faults.append(f"{me} is tried again too early")
         if not LATE.joined:
+            if any(_number(event) == me[2] for event in log):
+                self.faults.append(f"{me} runs although it is recorded")
+            if tries and tries[-1].payload["due_at"] > self._clock.now():
+                self.faults.append(f"{me} is tried again too early")
             self.meanwhile()
         return len(tries)
 
@@ -481,7 +481,7 @@ class Plain:
         self.effects: dict[int, str] = {}
         self.done, self.undone = set[int](), set[int]()
         self.spent, self.pivoted = asked.spent, False
-        self._asked, self._log, self._at = asked, log, 1
+        self._asked, self._log, self._at, self._wait_seq = asked, log, 1, 0
         self._tape = [event for event in log if event.kind not in _ASIDE]
         self._signals = [event for event in log if event.kind is EventKind.SIGNAL]
         self._undos: list[_Undo] = []
@@ -597,14 +597,12 @@ class Plain:
     def wait_signal(self, name: str, timeout_s: float | None) -> Any:
         """See `Context.wait_signal`: the race is decided here from the recorded times."""
         wait = self._take((EventKind.WAIT,), name)
-        due_at = wait.payload["due_at"]
+        due_at, self._wait_seq = wait.payload["due_at"], wait.seq
         assert (due_at is None) == (timeout_s is None)
         assert due_at is None or due_at - (timeout_s or 0) <= wait.recorded_at
         verdict = self._take((EventKind.RECEIVED, EventKind.TIMED_OUT), name, due_at)
-        for signal in self._signals:
-            early = due_at is None or signal.seq < wait.seq
-            in_time = early or signal.recorded_at <= due_at
-            if signal.name == name and signal.seq < verdict.seq and in_time:
+        for signal in self._in_time(name, due_at):
+            if signal.seq < verdict.seq:
                 assert verdict.kind is EventKind.RECEIVED, f"{signal} was there in time"
                 assert verdict.payload["signal_id"] == signal.payload["signal_id"]
                 assert verdict.payload["result"] == signal.payload["result"]
@@ -613,6 +611,22 @@ class Plain:
         assert verdict.kind is EventKind.TIMED_OUT, f"{verdict}: nothing was there in time"
         assert verdict.recorded_at >= due_at
         return TIMED_OUT
+
+    def _in_time(self, name: str, due_at: float | None) -> list[Event]:
+        """The unread signals that win against the time-out of the last wait."""
+        own = [signal for signal in self._signals if signal.name == name]
+        early = [signal for signal in own if due_at is None or signal.seq < self._wait_seq]
+        return [one for one in own if one in early or one.recorded_at <= (due_at or 0.0)]
+
+    def hears(self, kinds: tuple[EventKind, ...], name: str, due_at: float | None) -> bool:
+        """Whether what ends the last wait has come from outside."""
+        came = {event.kind for event in self._log}
+        ended = [event.name for event in self._log if event.kind is EventKind.CHILD_ENDED]
+        if EventKind.CANCEL in came and not self.pivoted:
+            return True
+        if EventKind.RECEIVED in kinds:
+            return bool(self._in_time(name, due_at))
+        return EventKind.JOINED in kinds and name in ended
 
     def child(self, workflow: Workflow, program: Program, run_id: str | None) -> Any:
         """See `Context.child`: how it ended is for the child's own history to justify."""

@@ -615,10 +615,10 @@ class Interleavings(RuleBasedStateMachine):
 
     @move(some_claim, which=NUMBERS, claim=NUMBERS)
     def zombie(self, which: int, claim: int) -> bool | None:
-        """Whoever held a run once, and was replaced, writes to it: nothing may change."""
+        """Whoever held a run once, and let go of it or was replaced, writes: nothing may change."""
         stands = self.pick(which)
         claims = self.journal.claims[stands.run_id]
-        stale = [row for row in claims if row.token != stands.token]
+        stale = [row for row in claims if stands.worker is None or row.token != stands.token]
         if not stale:
             return False
         held, before, now = stale[claim % len(stale)], self.stands(stands.run_id), self.clock.now()
@@ -915,6 +915,8 @@ class Interleavings(RuleBasedStateMachine):
         if run.status is RunStatus.SUSPENDED:
             assert outcome.asks is not None
             self.check_waiting(run, *outcome.asks)
+            due = row.due_at is not None and row.due_at <= self.clock.now()
+            assert due or not plain.hears(*outcome.asks), f"{row} sleeps on"
 
     def check_waiting(
         self, run: Run, kinds: tuple[EventKind, ...], name: str, due_at: float | None
