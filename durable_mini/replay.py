@@ -59,7 +59,7 @@ class Cursor:
             found = self._match(self._events[self._position], kind, name, digest)
             if found is not None:
                 return found
-        if self._decisions:
+        if self._decisions and kind is not EventKind.PATCH:  # the others may be asked for later
             self._check_decisions("the next durable call")
         return None
 

@@ -144,11 +144,11 @@ MUTATIONS = (
                 "        self._late = kind, name, digest, undo\n",
             ),
             (
-                "        return self._answer(name, found)\n\n    def _checked",
+                "        return self._answer(name, found, call[7])\n\n    def _checked",
                 '        if kind is EventKind.EFFECT and (late := vars(self).pop("_late", None)):\n'
                 "            self._fact(late[:1], late[1], lambda: (late[0], {}), late[2])\n"
                 "            self._undos.append(late[3])\n"
-                "        return self._answer(name, found)\n\n    def _checked",
+                "        return self._answer(name, found, call[7])\n\n    def _checked",
             ),
         ),
         ("test_sagas.py",),

@@ -18,7 +18,7 @@ import pytest
 from booking import MortalMemory, events, live_until, run_it
 from hypothesis import given, settings, strategies as st
 from interrupted import Fate
-from support import RUN_ID
+from support import RUN_ID, crash, resume
 
 from durable_mini import (
     Context,
@@ -745,3 +745,34 @@ def test_no_sequence_of_deploys_and_deaths_changes_what_an_old_run_gives(data):
     for _ in range(data.draw(st.integers(2, 14))):
         data.draw(st.sampled_from(acts))()
     shop.settle()
+
+
+def test_a_second_patch_may_be_asked_for_before_one_that_an_old_run_has_declined(journal):
+    """The decline of the first is on record; the second comes earlier in the code."""
+    calls: list[str] = []
+
+    def deployed(*patches: str) -> Workflow:
+        @workflow(version="1", name="scripted")
+        def none(ctx: Context, _: Any) -> None:
+            ctx.step("a", calls.append, "a")
+
+        @workflow(version="1", name="scripted")
+        def one(ctx: Context, _: Any) -> None:
+            if ctx.patched("p0"):
+                ctx.step("b", calls.append, "b")
+            ctx.step("a", calls.append, "a")
+
+        @workflow(version="1", name="scripted")
+        def two(ctx: Context, _: Any) -> None:
+            if ctx.patched("p1"):
+                ctx.step("c", calls.append, "c")
+            if ctx.patched("p0"):
+                ctx.step("b", calls.append, "b")
+            ctx.step("a", calls.append, "a")
+
+        return (none, one, two)[len(patches)]
+
+    Engine(journal, [deployed()]).start(deployed(), run_id=RUN_ID)
+    crash(journal, deployed("p0"), "a", "before")
+    assert resume(journal, deployed("p0", "p1")).status is RunStatus.COMPLETED
+    assert calls == ["a"]
