@@ -201,6 +201,11 @@ class Watched(Journal):
                 happened["takeovers by force" if by_force else "takeovers after the lease"] += 1
         return done
 
+    def update(self, row: RunRow, *, expected: int | None = None, **changes: Any) -> bool:
+        if current_thread().name == "heartbeats":
+            return True  # time stands still here, and the same moves have to do the same
+        return super().update(row, expected=expected, **changes)
+
     def _insert(self, row: RunRow, event: Event) -> None:
         stands = self.row(row.run_id)
         if stands is None or stands.token != row.token:
@@ -669,7 +674,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def at_point(self, place: str) -> None:
         """A place where something may be met; a fault here is no step's failure."""
-        if self.quiet or not self.plan or current_thread().name == "heartbeats":
+        if self.quiet or not self.plan:
             return
         _, wanted, action, number = self.plan[0]
         # Between the last look and a body nobody can be stopped any more.
