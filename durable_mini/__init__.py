@@ -19,7 +19,6 @@ from durable_mini.events import *  # noqa: F403 - what its __all__ names
 from durable_mini.journal.file import FileJournal as FileJournal
 from durable_mini.journal.memory import MemoryJournal as MemoryJournal
 from durable_mini.journal.sqlite import SQLiteJournal as SQLiteJournal
-from durable_mini.limits import Budget as Budget
-from durable_mini.retry import RetryPolicy as RetryPolicy
+from durable_mini.retry import Budget as Budget, RetryPolicy as RetryPolicy
 from durable_mini.structure import *  # noqa: F403 - what its __all__ names
 from durable_mini.worker import Worker as Worker

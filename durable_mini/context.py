@@ -9,27 +9,23 @@ go on. Leaves to others: starting, ending and resuming runs (`engine`).
 
 import random
 import uuid
-from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from itertools import chain
-from math import inf, isfinite
+from math import inf
 from threading import get_ident
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from durable_mini import errors
-from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, digest_arguments, encode, round_trip
 from durable_mini.events import OUTSIDE, Entry, Event, EventKind, Position, RunRow, RunStatus, log
-from durable_mini.journal import Journal
 from durable_mini.lease import Holder
-from durable_mini.limits import Budget
-from durable_mini.replay import Cursor, stop_error
-from durable_mini.retry import ONCE, Fn, RetryPolicy
-from durable_mini.saga import Undo, bind
+from durable_mini.replay import COUNTED, UNTRIED, Cursor, Found, stop_error
+from durable_mini.retry import Fn, RetryPolicy
 from durable_mini.structure import Workflow
 
 __all__ = ["TIMED_OUT", "Context", "Effect", "Step", "in_threads", "in_turn"]
@@ -37,22 +33,19 @@ __all__ = ["TIMED_OUT", "Context", "Effect", "Step", "in_threads", "in_turn"]
 Retry = RetryPolicy | None
 Cost = float | Callable[[Any], float]
 Probe = Callable[[Position, EventKind, str], None]
-Fact = tuple[EventKind, Any]  # what happened, and its payload
-Decide = Callable[[], Fact]
-Found = tuple[int, Any]  # what replay hands out: a sequence number and a payload
+Decide = Callable[[], dict[str, Any]]  # what is recorded of a fact
 Outcome = tuple[str, Any, Exception | None]  # a result as text and as read back, or an error
 Branches = Mapping[str, Callable[[], Outcome]]
-Spread = Callable[[Branches], Generator[tuple[str, Outcome], None, None]]
-Patches = Mapping[str, bool]
+Ended = Generator[tuple[str, Outcome], None, None]
+Spread = Callable[[Branches], Ended]
 # A durable call: kind, name, body, arguments by place and by name, policy, cost, an effect's key. A
 # plain tuple, since one is made for every step, and a named one takes eight times as long to make.
-_Head = tuple[str, list[str]]  # the digest of a call's arguments, and their opaque types
 _Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], Retry, Cost, str | None]
+_Asked = tuple[*_Call, str, list[str]]  # and the digest of its arguments, and their opaque types
 
 _KEY_SIGNS = str.maketrans({"/": "%2F", "#": "%23", "~": "%7E", "%": "%25"})
-_COUNTED = frozenset({EventKind.STEP, EventKind.EFFECT})
-_UNTRIED = 0, 0.0
-_NEAR = 0.8  # of the limit: from here on a warning
+# Looked up once: an enum's attribute takes as long as a call.
+_STEP, _EFFECT, _UNDO = EventKind.STEP, EventKind.EFFECT, EventKind.UNDO
 MAX_THREADS = 32
 
 
@@ -80,6 +73,20 @@ class LetGo(BaseException):
         self.status, self.due_at, self.text = status, due_at, text
 
 
+@dataclass(slots=True)
+class Undo:
+    """A compensation as the step that it will be, and the key of the effect that it undoes.
+
+    `effect` is the name of that effect once it has been met; until then `effect_key` is that of the
+    compensation's own name.
+    """
+
+    name: str
+    call: _Call
+    effect_key: str
+    effect: str = ""
+
+
 class Step:
     """A step as a branch of `gather`: `fn(*args, **kwargs)`, with what `Context.step` takes."""
 
@@ -102,7 +109,7 @@ class Effect(Step):
         self.key = key
 
 
-def in_threads(branches: Branches) -> Generator[tuple[str, Outcome], None, None]:
+def in_threads(branches: Branches) -> Ended:
     """Run the branches of a `gather` side by side; each is given as it ends, and all are joined."""
     with ThreadPoolExecutor(min(len(branches), MAX_THREADS)) as pool:
         started = {pool.submit(body): name for name, body in branches.items()}
@@ -110,29 +117,10 @@ def in_threads(branches: Branches) -> Generator[tuple[str, Outcome], None, None]
             yield started[ended], ended.result()
 
 
-def in_turn(branches: Branches) -> Generator[tuple[str, Outcome], None, None]:
+def in_turn(branches: Branches) -> Ended:
     """Run the branches of a `gather` one after the other: the same order every time."""
     for name, body in branches.items():
         yield name, body()
-
-
-class Settings(NamedTuple):
-    """What every attempt of an engine shares.
-
-    `probe` is called at the three positions of every live durable call: a test may raise a
-    `BaseException` there, or die. `spread` runs the branches of a `gather`. `begin_child` admits a
-    run for a parent, as `Engine.start`.
-    """
-
-    journal: Journal
-    clock: SystemClock
-    max_payload_bytes: int
-    compare_arguments: bool
-    probe: Probe | None
-    budget: Budget
-    max_events: int
-    spread: Spread
-    begin_child: Callable[..., str]
 
 
 class Context:
@@ -142,36 +130,37 @@ class Context:
     (whether the next durable call will be answered from the journal). The others are the engine's.
 
     Args:
-        settings: what all attempts share.
+        engine: what all attempts share: journal, clock, limits, probe, and `start` for children.
         row: the run as its holder claimed it.
-        events: the history so far.
+        past: the history so far.
         patches: for each patch of the code, whether the run knows it.
         holder: who drives the run.
     """
 
     def __init__(
-        self, settings: Settings, row: RunRow, events: list[Event], patches: Patches, holder: Holder
+        self, engine: Any, row: RunRow, past: list[Event], patches: dict[str, bool], holder: Holder
     ) -> None:
         self.run_id, self.generation, self.attempt = row.run_id, row.generation, row.attempts
+        self._engine, self._row, self._holder, self._patches = engine, row, holder, patches
+        self._journal, self._clock, self._probe = engine.journal, engine.clock, engine.probe
+        self.cursor = Cursor(row.run_id, past, compare_arguments=engine.compare_arguments)
         self.stopped: BaseException | None = None  # what ended this attempt
         self.child_id: str | None = None  # what the run waits for
         self.pivoted = self._unwinding = self._cancelled = False
-        self.read_to, admitted = 0, events[0].payload
-        self.since: float = admitted.get("since", events[0].recorded_at)
-        self.began_with = admitted.get("began_with", admitted["input"])  # its first generation
-        self._settings, self._row, self._holder, self._patches = settings, row, holder, patches
-        self._journal, self._clock, self._probe = settings.journal, settings.clock, settings.probe
-        self.cursor = Cursor(row.run_id, events, compare_arguments=settings.compare_arguments)
-        self._key_base = key_base(row, admitted)
-        self._thread, self._fresh = get_ident(), True
+        self._thread, self.read_to = get_ident(), 0
         self._body_of: str | None = None  # the step whose body is running
-        self._decided, self._told, self._undos = dict[str, bool](), set[str](), list[Undo]()
-        self._numbers = Counter[tuple[str, str]]()
-        max_seconds, self._limited = settings.budget.max_seconds, settings.budget.limited
-        self._deadline = inf if max_seconds is None else self.since + max_seconds
-        self._watch_at = int(settings.max_events * _NEAR)
-        self._outside = defaultdict[tuple[EventKind, str], list[Event]](list)  # and not yet read
-        self._hear(events)
+        self._first: dict[str, Any] = {"crashes": 0}  # what its first commit changes
+        admitted = self.cursor.admitted
+        self.since: float = admitted.get("since", past[0].recorded_at)
+        self.began_with = admitted.get("began_with", admitted["input"])  # its first generation
+        own = row.run_id.translate(_KEY_SIGNS) + f"~{row.generation}" * (row.generation > 1)
+        self._key_base = admitted.get("key_base", own)  # a migrated run goes on with the old keys
+        self._numbers, self._undos = Counter[tuple[str, str]](), list[Undo]()
+        self._limits, self._watch_at = engine.budget.limits, int(engine.max_events * 0.8)
+        self._deadline = self.since + self._limits.get("max_seconds", inf)
+        # What came from outside: signals by id while they are unread, and children that ended.
+        self._signals, self._ended = dict[str, Event](), dict[str, Event]()
+        self._hear(past)
 
     @property
     def replaying(self) -> bool:
@@ -203,31 +192,22 @@ class Context:
         Crash:
             Before the commit the step is unknown, and the next attempt runs it again.
         """
-        return self._perform((EventKind.STEP, name, fn, args, kwargs, retry, cost, None))
+        return self._perform((_STEP, name, fn, args, kwargs, retry, cost, None))
 
     def effect(
-        self,
-        name: str,
-        fn: Fn,
-        /,
-        *args: Any,
-        key: str | None = None,
-        retry: Retry = None,
-        cost: Cost = 0.0,
-        **kwargs: Any,
+        self, name: str, fn: Fn, /, *args: Any, key: str | None = None, **options: Any
     ) -> Any:
         """A step that touches the outside world: `fn` also receives `idempotency_key=`.
 
         The key is the same at every try and in every attempt: run id and name, with `#2`, `#3` …
         for a name that the run repeats. `key` replaces it with one of the business operation.
-        Otherwise as `step`.
+        Otherwise as `step`: `options` are `retry`, `cost`, and what `fn` takes by name.
 
         Crash:
             In the crash window, after the effect and before the commit, the next attempt repeats
             the call. Only a receiver that knows the key can drop the repeat.
         """
-        key = self._effect_key(name, key, kwargs)
-        return self._perform((EventKind.EFFECT, name, fn, args, kwargs, retry, cost, key))
+        return self._perform((_EFFECT, name, *Step(fn, *args, **options).call, key))
 
     def now(self) -> float:
         """The time when this was first executed, in seconds since the epoch; recorded.
@@ -263,17 +243,17 @@ class Context:
         Crash:
             What was recorded stays; the other branches run again, with the same keys.
         """
-        made = {name: self._branch(name, given) for name, given in calls.items()}
         self._guard(EventKind.STEP, ", ".join(map(str, calls)))
-        done: dict[str, Found] = {}
+        steps = {
+            n: given if isinstance(given, Step) else Step(*given) for n, given in calls.items()
+        }
+        made = {n: self._asked((step.kind, n, *step.call, step.key)) for n, step in steps.items()}
+        done, waiting = {}, {name: (call[0], call[8]) for name, call in made.items()}
         try:
-            heads = {name: self._checked(call) for name, call in made.items()}
-            waiting = {name: (call[0], heads[name][0]) for name, call in made.items()}
             while waiting and (found := self.cursor.take_any(waiting)):
                 done[found[0]] = found[1]
                 del waiting[found[0]]
-            if waiting:
-                self._spread({name: made[name] for name in waiting}, heads, done)
+            done |= self._execute({name: made[name] for name in waiting}, self._engine.spread)
         except BaseException as stop:
             self._stop(stop)
         return {name: self._answer(name, done[name], call[7]) for name, call in made.items()}
@@ -286,9 +266,8 @@ class Context:
         Crash:
             The wake-up time is recorded once: neither a crash nor a restart moves it.
         """
-        timer, fired = EventKind.TIMER, EventKind.FIRED
-        _, (_, begun) = self._fact((timer,), "sleep", lambda: (timer, self._due_in(seconds)))
-        self._fact((fired,), "sleep", lambda: self._wait_until(begun["due_at"], fired))
+        _, begun = self._fact("sleep", lambda: self._due_in(seconds), EventKind.TIMER)
+        self._fact("sleep", lambda: self._wait_until(begun["due_at"]), EventKind.FIRED)
 
     def wait_signal(self, name: str, timeout_s: float | None = None) -> Any:
         """The payload of the next signal of this name, or `TIMED_OUT`; the run is suspended.
@@ -304,26 +283,24 @@ class Context:
             The time-out counts from the first time that this was executed. Which of the two won is
             recorded, and never decided again.
         """
-        wait, received, timed_out = EventKind.WAIT, EventKind.RECEIVED, EventKind.TIMED_OUT
 
-        def begin() -> Fact:
-            return wait, {"due_at": None} if timeout_s is None else self._due_in(timeout_s)
+        def begin() -> dict[str, Any]:
+            return {"due_at": None} if timeout_s is None else self._due_in(timeout_s)
 
-        _, (wait_seq, begun) = self._fact((wait,), name, begin)
+        wait_seq, begun = self._fact(name, begin, EventKind.WAIT)
+        due_at = inf if begun["due_at"] is None else begun["due_at"]
 
-        queue = self._outside[EventKind.SIGNAL, name]
+        def outcome() -> Any:
+            for signal in self._signals.values():
+                in_time = signal.seq < wait_seq or signal.recorded_at <= due_at
+                if signal.name == name and in_time:
+                    return signal.payload
+            return self._wait_until(due_at)
 
-        def outcome() -> Fact:
-            for signal in queue:
-                due_at = begun["due_at"]
-                if due_at is None or signal.seq < wait_seq or signal.recorded_at <= due_at:
-                    return received, signal.payload
-            return self._wait_until(begun["due_at"], timed_out)
-
-        kind, (_, got) = self._fact((received, timed_out), name, outcome)
-        if kind is timed_out:
+        _, got = self._fact(name, outcome, EventKind.RECEIVED, EventKind.TIMED_OUT)
+        if "result" not in got:
             return TIMED_OUT
-        queue[:] = [one for one in queue if one.payload["signal_id"] != got["signal_id"]]
+        self._signals.pop(got["signal_id"], None)
         return got["result"]
 
     def child(self, workflow: Workflow, input: Any = None, run_id: str | None = None) -> Any:
@@ -342,21 +319,20 @@ class Context:
             The child is admitted once, however often this run crashes, and goes on without it.
         """
         child_id = self._numbered("child", workflow.name) if run_id is None else run_id
-        limit_bytes, kind = self._settings.max_payload_bytes, EventKind.CHILD
-        _, value = round_trip(input, "child", child_id, "input", limit_bytes)
+        _, value = round_trip(input, "child", child_id, "input", self._engine.max_payload_bytes)
+        digest, _ = digest_arguments((workflow.name, value), {})
 
-        ended = self._outside[EventKind.CHILD_ENDED, child_id]
+        def begin() -> dict[str, Any]:
+            self._engine.start(workflow, value, run_id=child_id, parent=self._row)
+            return {"workflow": workflow.name}
 
-        def begin() -> Fact:
-            self._settings.begin_child(workflow, value, run_id=child_id, parent=self._row)
-            return kind, {"workflow": workflow.name}
-
-        def join() -> Fact:
-            return (EventKind.JOINED, ended[0].payload) if ended else self._wait_until(None, kind)
+        def join() -> Any:
+            ended = self._ended.get(child_id)
+            return ended.payload if ended else self._wait_until(inf)
 
         self.child_id = child_id
-        self._fact((kind,), child_id, begin, digest_arguments((workflow.name, value), {})[0])
-        _, found = self._fact((EventKind.JOINED,), child_id, join)
+        self._fact(child_id, begin, EventKind.CHILD, args=digest)
+        found = self._fact(child_id, join, EventKind.JOINED)
         self.child_id = None
         return self._answer(child_id, found)
 
@@ -374,8 +350,7 @@ class Context:
         Crash:
             The old generation ends and the new one is admitted in one transaction.
         """
-        limit_bytes, kind = self._settings.max_payload_bytes, EventKind.CONTINUED
-        text, _ = round_trip(input, "run", self.run_id, "input", limit_bytes)
+        text, _ = round_trip(input, "run", self.run_id, "input", self._engine.max_payload_bytes)
 
         def leave() -> NoReturn:
             if self._undos and not self.pivoted:
@@ -383,7 +358,7 @@ class Context:
                 raise errors.DurableError(reason=f"run {self.run_id} {why}", run_id=self.run_id)
             raise LetGo(RunStatus.PENDING, 0.0, text)
 
-        self._fact((kind,), kind, leave)
+        self._fact(EventKind.CONTINUED, leave, EventKind.CONTINUED)
         raise AssertionError
 
     # ---- versions and sagas ---------------------------------------------------------------------
@@ -406,14 +381,12 @@ class Context:
         """
         check_name(patch_id, "patch id")
         self._guard(EventKind.PATCH, patch_id)
-        taken, kind, stop = self.cursor.decision(patch_id), EventKind.PATCH, EventKind.STOP
+        taken = self.cursor.decision(patch_id)
         if taken is None:
-            known = self._patches.get(patch_id, not self.replaying)
-            taken = self._decided.setdefault(patch_id, known)
-            stops = self.cursor.upcoming((kind, stop)) is stop  # where it was asked the last time
-            if patch_id not in self._told and (stops or not self.replaying):
-                self._fact((kind,), patch_id, lambda: (kind, {"result": taken}))
-                self._told.add(patch_id)
+            taken = self._patches.setdefault(patch_id, not self.replaying)
+            if not self.replaying or self.cursor.next_is(EventKind.STOP):  # it ended here last time
+                self._fact(patch_id, lambda: {"result": taken}, EventKind.PATCH)
+                self.cursor.decided[patch_id] = taken
         return taken
 
     def compensate(self, name: str, fn: Fn, /, *args: Any, **kwargs: Any) -> None:
@@ -434,13 +407,17 @@ class Context:
         """
         if {"idempotency_key", "effect_key"} & kwargs.keys():
             raise TypeError(f"compensation {name!r}: the engine hands the keys out")
-        check_name(name, "compensate name")
         if not callable(fn):
             raise TypeError(f"compensation {name!r} takes a function")
-        kind, key = EventKind.COMPENSATE, self._numbered("undo", name)
-        self._fact((kind,), name, lambda: (kind, {}), digest_arguments(args, kwargs)[0])
+        self._fact(name, dict, EventKind.COMPENSATE, args=digest_arguments(args, kwargs)[0])
+        key = f"{self._numbered('undo', name)}~undo"
         effect_key = self._key(name, self._numbers["effect", name] + 1)  # of the next of that name
-        undo = Undo(name, fn, detached(args), detached(kwargs), f"{key}~undo", effect_key)
+
+        def body(*args: Any, **kwargs: Any) -> Any:
+            return fn(*args, effect_key=undo.effect_key, **kwargs)
+
+        call = _UNDO, name, body, detached(args), detached(kwargs), None, 0.0, key
+        undo = Undo(name, call, effect_key)
         self._undos.append(undo)
 
     def point_of_no_return(self) -> None:
@@ -452,8 +429,7 @@ class Context:
             Before the commit the run can still be cancelled, and a request that was recorded first
             wins; after it every attempt goes forward.
         """
-        kind = EventKind.PIVOT
-        self._fact((kind,), kind, lambda: (kind, {}))
+        self._fact(EventKind.PIVOT, dict, EventKind.PIVOT)
         self.pivoted = True
 
     def unwind(self) -> None:
@@ -462,11 +438,9 @@ class Context:
         Raises:
             CompensationFailedError: one of them failed; the failed try is recorded.
         """
-        self.stopped, self._unwinding, kind = None, True, EventKind.UNDO
+        self.stopped, self._unwinding = None, True
         while self._undos:
-            undo = self._undos.pop()
-            body = partial(undo.fn, effect_key=undo.effect_key)
-            self._perform((kind, undo.name, body, undo.args, undo.kwargs, None, 0.0, undo.key))
+            self._perform(self._undos.pop().call)
 
     # ---- how a durable call is answered ---------------------------------------------------------
 
@@ -474,35 +448,34 @@ class Context:
         """A value from outside the run, kept from its first reading on."""
         return self._perform((kind, kind, read, (), {}, None, 0.0, None))
 
-    def _perform(self, call: _Call) -> Any:
-        """Answer a durable call from the journal, or try it as often as its policy allows."""
-        kind, name = call[:2]
-        self._guard(kind, name)
-        head = self._checked(call)
+    def _perform(self, asked: _Call) -> Any:
+        """Answer a durable call from the journal, or execute it until it has an outcome."""
+        call = self._asked(asked)
+        name = call[1]
         try:
-            found: Found | float | None = self.cursor.take(kind, name, head[0])
-            if found is None:
-                tries, found = self.cursor.tried.pop((kind, name), _UNTRIED)
-            while isinstance(found, float):  # when the next try is due
-                if found:
-                    self._look()
-                    self._wait_until(found, kind, patient=self._holder.patient)
+            found = self.cursor.take(call[0], name, call[8])
+            if found is None and not self.cursor.tried:  # most calls need one try, and no loop
                 self._look(call)
-                tries += 1
-                found = self._settle(call, head, tries, self._try(call))
+                found = self._settle(call, self._try(call))
+            if found is None:
+                found = self._execute({name: call}, in_turn)[name]
         except BaseException as stop:
             self._stop(stop)
         return self._answer(name, found, call[7])
 
-    def _checked(self, call: _Call) -> _Head:
-        """The digest of a call that can be made at all, and the types that count by name only."""
-        kind, name, fn, args, kwargs, retry, cost, _ = call
+    def _asked(self, call: _Call) -> _Asked:
+        """A call that can be made at all: with its key, if it is an effect, and its digest."""
+        kind, name, fn, args, kwargs, retry, cost, key = call
+        self._guard(kind, name)
         check_name(name, "step name")
         if not callable(fn) or not (retry is None or isinstance(retry, RetryPolicy)):
             raise TypeError(f"{kind} {name!r} takes a function, and as retry= a RetryPolicy")
         if cost != 0.0 and not callable(cost):
             _check_number(cost, "the cost")
-        return digest_arguments(args, kwargs)
+        if kind is _EFFECT:
+            key = self._effect_key(name, key, kwargs)
+        digest, opaque = digest_arguments(args, kwargs)
+        return kind, name, fn, args, kwargs, retry, cost, key, digest, opaque
 
     def _answer(self, name: str, found: Found, key: str | None = None) -> Any:
         """What the code sees of a call that is recorded."""
@@ -515,33 +488,27 @@ class Context:
             raise errors.StepFailedError(**failed)  # without its cause, which no replay would have
         return payload["result"]
 
-    def _spread(
-        self, waiting: dict[str, _Call], heads: Mapping[str, _Head], done: dict[str, Found]
-    ) -> None:
-        """Execute the branches that the journal doesn't know, and commit each as it ends."""
-        known = self.cursor.tried
-        tried = {name: known.pop((call[0], name), _UNTRIED) for name, call in waiting.items()}
+    def _execute(self, waiting: dict[str, _Asked], spread: Spread) -> dict[str, Found]:
+        """Try calls that the journal doesn't know until each has an outcome, committed at once."""
+        done, tried = dict[str, Found](), self.cursor.tried
         while waiting:
+            due_at = {n: tried.get((call[0], n), UNTRIED)[1] for n, call in waiting.items()}
             self._look()
-            first_due_at = min(tried[name][1] for name in waiting)
-            self._wait_until(first_due_at, EventKind.TRY, patient=self._holder.patient)
+            self._wait_until(min(due_at.values()), patient=self._holder.patient)
             now = self._clock.now()
-            ready = {name: call for name, call in waiting.items() if tried[name][1] <= now}
+            ready = {name: call for name, call in waiting.items() if due_at[name] <= now}
             self._look(*ready.values())
             bodies = {name: partial(self._try, call) for name, call in ready.items()}
-            with closing(self._settings.spread(bodies)) as outcomes:
+            with closing(spread(bodies)) as outcomes:
                 for name, outcome in outcomes:
-                    tries = tried[name][0] + 1
-                    settled = self._settle(ready[name], heads[name], tries, outcome)
-                    if isinstance(settled, float):
-                        tried[name] = tries, settled
-                    else:
-                        done[name] = settled
+                    if found := self._settle(ready[name], outcome):
+                        done[name] = found
                         del waiting[name]
+        return done
 
-    def _try(self, call: _Call) -> Outcome:
+    def _try(self, call: _Asked) -> Outcome:
         """One try: the result's text and the result as it reads back, or what it failed with."""
-        kind, name, fn, args, kwargs, _, _, key = call
+        kind, name, fn, args, kwargs, _, _, key, _, _ = call
         if self._probe is not None:
             self._probe(Position.BEFORE, kind, name)
         given = detached(kwargs) if kwargs else {}
@@ -550,93 +517,87 @@ class Context:
         self._body_of = name
         try:
             result = fn(*map(detached, args), **given)
-            self.check_stopped()  # what the body made of a refused call is no result
-            limit_bytes = self._settings.max_payload_bytes
-            return *round_trip(result, kind, name, "result", limit_bytes), None
+            return *round_trip(result, kind, name, "result", self._engine.max_payload_bytes), None
         except errors.StorageError:
             raise  # never a step's failure
         except Exception as error:
-            self.check_stopped()  # a durable call in the body is the code's fault, not the step's
-            return "", None, error
+            # Stable fields: a traceback would differ at the next attempt.
+            text = encode({"type": type(error).__name__, "message": errors.message_of(error)})
+            return text, decode(text), error
         finally:
             self._body_of = None
 
-    def _settle(self, call: _Call, head: _Head, tries: int, outcome: Outcome) -> Found | float:
-        """Commit how a try ended: what replay will find, or when the next try is due."""
-        kind, name, _, _, _, retry, cost, key = call
+    def _settle(self, call: _Asked, outcome: Outcome) -> Found | None:
+        """Commit how a try ended: what replay will find, or None where another is to follow."""
+        kind, name, _, _, _, retry, cost, key, digest, opaque = call
         text, value, error = outcome
-        digest, opaque = head
-        said = f'"args":"{digest}"'
-        if opaque:
-            said += f',"opaque":{encode(opaque)}'
-        if key is not None:
-            said += f',"key":{encode(key)}'
-        if tries > 1:
-            said += f',"tries":{tries}'
+        if self.stopped is not None:  # by a durable call in the body: the code's fault, no outcome
+            raise self.stopped
+        said, spent = f'{{"args":"{digest}"', 0.0
+        failed, _ = self.cursor.tried.pop((kind, name), UNTRIED)
+        if error is None and cost != 0.0:
+            spent = _check_number(cost(decode(text)) if callable(cost) else cost, "the cost")
+        if opaque or key or failed or spent:
+            more = {"opaque": opaque, "key": key, "tries": failed and failed + 1, "cost": spent}
+            said += "".join(f',"{what}":{encode(fact)}' for what, fact in more.items() if fact)
         if error is None:
-            spent = _check_number(cost(decode(text)), "the cost") if callable(cost) else float(cost)
             self.cursor.count(kind, spent)
-            if spent:
-                said += f',"cost":{spent!r}'
-            seq = self._commit(kind, name, f'{{{said},"result":{text}}}')
-            return seq, {"result": value, "cost": spent}
-        # Stable fields: a traceback would differ at the next attempt.
-        fields = {"type": type(error).__name__, "message": errors.message_of(error)}
-        text, policy, undo = encode(fields), retry or ONCE, kind is EventKind.UNDO
+            return self._commit(kind, name, f'{said},"result":{text}}}'), {"result": value}
+        tries, policy, undo = failed + 1, retry or RetryPolicy(max_attempts=1), kind is _UNDO
         if not undo and not policy.allows(tries, error):
             self.cursor.count(kind, 0.0)
-            return self._commit(kind, name, f'{{{said},"error":{text}}}'), {"error": decode(text)}
+            return self._commit(kind, name, f'{said},"error":{text}}}'), {"error": value}
         due_at = 0.0 if undo else float(self._clock.now() + policy.delay_s(tries))
-        said += f',"of":"{kind}","error":{text},"due_at":{due_at!r}'
-        seq = self._commit(EventKind.TRY, name, f"{{{said}}}")
+        said += f',"of":"{kind}","error":{text},"due_at":{due_at!r}}}'
+        seq = self._commit(EventKind.TRY, name, said)
         if undo:  # never final: a person mends the cause, and it is tried again
-            raise errors.CompensationFailedError(run_id=self.run_id, step=name, seq=seq, **fields)
-        return due_at
+            raise errors.CompensationFailedError(run_id=self.run_id, step=name, seq=seq, **value)
+        self.cursor.tried[kind, name] = tries, due_at
+        return None
 
-    def _fact(
-        self, kinds: Sequence[EventKind], name: str, decide: Decide, digest: str | None = None
-    ) -> tuple[EventKind, Found]:
-        """A fact of the run, of one of these kinds: as recorded, or decided now and recorded."""
+    def _fact(self, name: str, decide: Decide, *kinds: EventKind, args: str | None = None) -> Found:
+        """A fact of the run: as recorded, or decided now and recorded.
+
+        It is of the first kind, and of the last one where nothing is what was decided. `args` is
+        the digest of its arguments.
+        """
         check_name(name, f"{kinds[0]} name")
         self._guard(kinds[0], name)
         try:
-            kind, seq = self.cursor.upcoming(kinds), 0
-            if found := self.cursor.take(kind, name, digest):
-                return kind, found
+            kind, seq = next(filter(self.cursor.next_is, kinds), kinds[0]), 0
+            if found := self.cursor.take(kind, name, args):
+                return found
             while not seq:  # until nothing came in between looking and recording
                 self._look()
-                kind, payload = decide()
+                payload = decide()
+                kind = kinds[0 if payload else -1]
                 if self._probe is not None:
                     self._probe(Position.BEFORE, kind, name)
-                text = encode(payload if digest is None else {**payload, "args": digest})
+                text = encode(payload if args is None else {**payload, "args": args})
                 seq = self._commit(kind, name, text, expected=self.read_to)
         except BaseException as stop:
             self._stop(stop)
-        return kind, (seq, payload)
+        return seq, payload
 
     def _commit(self, kind: EventKind, name: str, text: str, expected: int | None = None) -> int:
         """Store an event; its sequence number, or 0 where another came after the expected one."""
-        probe = self._probe
-        progress: dict[str, Any] = {}
-        if probe is not None:
-            probe(Position.WINDOW, kind, name)
+        if self._probe is not None:
+            self._probe(Position.WINDOW, kind, name)
         # The crash window: the body has done its work, and until append returns no journal knows.
-        if self._fresh:  # the attempt gets somewhere, and the history tells which it was
-            progress = {"crashes": 0}
-            if self.attempt > 1:
-                text = f'{{"attempt":{self.attempt}{"," if len(text) > 2 else ""}{text[1:]}'
+        if self._first and self.attempt > 1:  # the history tells which attempt got somewhere
+            text = f'{{"attempt":{self.attempt}{"," if len(text) > 2 else ""}{text[1:]}'
         entry = kind, name, text, self._clock.now()
-        seq = self._journal.append(self._row, entry, expected=expected, **progress)
-        self._fresh = self._fresh and not seq
+        seq: int = self._journal.append(self._row, entry, expected=expected, **self._first)
+        self._first = {} if seq else self._first
         if seq == self.read_to + 1:
             self.read_to = seq
-        if probe is not None and seq:
-            probe(Position.AFTER, kind, name)
+        if self._probe is not None and seq:
+            self._probe(Position.AFTER, kind, name)
         return seq
 
     # ---- looking before anything is executed ----------------------------------------------------
 
-    def _look(self, *calls: _Call) -> None:
+    def _look(self, *calls: _Asked) -> None:
         """See that the run is still ours and may make these calls; hear what came from outside.
 
         Raises:
@@ -645,84 +606,76 @@ class Context:
             HistoryTooLongError: there is no room for more.
         """
         last = self._journal.peek(self._row)
-        if last != self.read_to:
+        if last > self.read_to:
             self._hear(self._journal.events(self._row, self.read_to))
-        if self._holder.stopping is not None and self._holder.stopping():
+        if self._holder.stopping():
             raise LetGo(RunStatus.PENDING, 0.0)
         if self._unwinding:
             return
         if last >= self._watch_at:
-            limit, self._watch_at = self._settings.max_events, self._settings.max_events
+            limit = self._watch_at = self._engine.max_events
             if last >= limit:
                 raise errors.HistoryTooLongError(run_id=self.run_id, seq=last, limit=limit)
             here = {"run_id": self.run_id, "seq": last}
             log.warning("run %s has %d events of %d", self.run_id, last, limit, extra=here)
         if self._cancelled and not self.pivoted:
             self._end_by("cancelled", {})
-        if self._limited:
+        if self._limits:
             self._judge(calls)
 
-    def _hear(self, events: Iterable[Event]) -> None:
+    def _hear(self, events: Sequence[Event]) -> None:
         """Put what came from outside where the code will ask for it."""
-        for event in events:
-            if event.kind in OUTSIDE:
-                self._outside[event.kind, event.name].append(event)
-                self._cancelled = self._cancelled or event.kind is EventKind.CANCEL
-            self.read_to = event.seq
+        for event in (event for event in events if event.kind in OUTSIDE):
+            if event.kind is EventKind.SIGNAL:
+                self._signals[event.payload["signal_id"]] = event
+            elif event.kind is EventKind.CHILD_ENDED:
+                self._ended.setdefault(event.name, event)
+            self._cancelled |= event.kind is EventKind.CANCEL
+        self.read_to = events[-1].seq
 
-    def _judge(self, calls: Sequence[_Call]) -> None:
+    def _judge(self, calls: Sequence[_Asked]) -> None:
         """End the run if these calls would use more than its budget."""
-        now, budget = self._clock.now(), self._settings.budget
-        costs = (call[6] for call in calls)
-        known = self.cursor.spent + sum(cost for cost in costs if not callable(cost))
-        steps = self.cursor.steps + sum(call[0] in _COUNTED for call in calls)
+        now, cursor = self._clock.now(), self.cursor
+        known = cursor.spent + sum(call[6] for call in calls if not callable(call[6]))
+        steps = cursor.steps + sum(call[0] in COUNTED for call in calls)
         used = {"max_seconds": now - self.since, "max_steps": steps, "max_cost": known}
-        for limit, spent in used.items():
-            allowed = getattr(budget, limit)
+        for limit, allowed in self._limits.items():
             late = limit == "max_seconds" and now >= self._deadline
-            if allowed is not None and (late or spent > allowed):
-                self._end_by("budget", {"limit": limit, "spent": spent, "allowed": allowed})
+            if late or used[limit] > allowed:
+                self._end_by("budget", {"limit": limit, "spent": used[limit], "allowed": allowed})
 
     def _end_by(self, name: str, payload: dict[str, Any]) -> NoReturn:
         """Anchor the end of the run at this call; after the pivot nothing is anchored."""
-        seq = self.read_to
-        if not self.pivoted:
-            seq = self._commit(EventKind.STOP, name, encode(payload))
+        seq = self.read_to if self.pivoted else self._commit(EventKind.STOP, name, encode(payload))
         raise stop_error(self.run_id, seq, payload)
 
     def _due_in(self, seconds: float) -> dict[str, Any]:
         return {"due_at": self._clock.now() + _check_number(seconds, "the time to wait")}
 
-    def _wait_until(self, due_at: float | None, kind: EventKind, *, patient: bool = False) -> Fact:
-        """What is recorded once it is that late; until then the run is suspended.
+    def _wait_until(self, due_at: float, *, patient: bool = False) -> dict[str, Any]:
+        """Come back, with nothing to record, once it is that late; until then the run is suspended.
 
         A patient holder waits instead.
         """
-        while due_at is None or (wait_s := due_at - self._clock.now()) > 0:
-            if due_at is None or not patient:
-                judged = not self._unwinding and not self.pivoted
-                wake_at = min(inf if due_at is None else due_at, self._deadline if judged else inf)
+        while (wait_s := due_at - self._clock.now()) > 0:
+            if not patient:
+                wake_at = min(due_at, inf if self._unwinding or self.pivoted else self._deadline)
                 raise LetGo(RunStatus.SUSPENDED, None if wake_at == inf else wake_at)
             self._clock.sleep(wait_s)
-        return kind, {}
+        return {}
 
     # ---- small things ---------------------------------------------------------------------------
 
-    def _branch(self, name: str, given: Step | tuple[Any, ...]) -> _Call:
-        step = given if isinstance(given, Step) else Step(*given)
-        effect = step.kind is EventKind.EFFECT
-        key = self._effect_key(name, step.key, step.call[2]) if effect else None
-        return step.kind, name, *step.call, key
-
     def _effect_key(self, name: str, key: str | None, kwargs: Mapping[str, Any]) -> str:
-        self._guard(EventKind.EFFECT, name)
-        check_name(name, "step name")
+        """The key of an effect, told to the compensation of its name or to the oldest free one."""
         check_name(name if key is None else key, "idempotency key")
         if "idempotency_key" in kwargs:
             raise TypeError(f"effect {name!r}: the engine hands the key out; say key= instead")
         own_key = self._numbered("effect", name)
         key = own_key if key is None else key
-        bind(self._undos, name, key)
+        free = (undo for undo in self._undos if not undo.effect or undo.name == name != undo.effect)
+        for undo in sorted(free, key=lambda undo: (undo.name != name, undo.effect))[:1]:
+            undo.effect_key, undo.effect = key, name
         return key
 
     def _numbered(self, what: str, name: str) -> str:
@@ -736,9 +689,10 @@ class Context:
 
     def _guard(self, kind: EventKind, name: str) -> None:
         """Refuse a durable call that replay couldn't find again, and any call after a stop."""
-        if self.stopped is None and self._body_of is None and get_ident() == self._thread:
+        if self.stopped is not None:
+            raise self.stopped
+        if self._body_of is None and get_ident() == self._thread:
             return
-        self.check_stopped()
         reason = "from another thread" if self._thread else "after the attempt ended"
         if self._body_of is not None:
             reason = f"inside the body of step {self._body_of!r}"
@@ -750,29 +704,16 @@ class Context:
         self.stopped = self.stopped or reason
         raise reason
 
-    def check_stopped(self) -> None:
-        """Raise what stopped this attempt."""
-        if self.stopped is not None:
-            raise self.stopped
-
     def unread(self) -> list[Entry]:
         """The signals that nobody has read, in the order of their arrival."""
-        queues = (queue for (kind, _), queue in self._outside.items() if kind is EventKind.SIGNAL)
-        return [signal[1:] for signal in sorted(chain.from_iterable(queues))]
+        return [signal[1:] for signal in self._signals.values()]
 
     def leave(self) -> None:
         """Refuse durable calls from now on."""
         self._thread = 0  # no thread is the driving one any more
 
 
-def key_base(row: RunRow, admitted: Mapping[str, Any]) -> str:
-    """What a generation's keys begin with; a migrated run goes on with those of the old one."""
-    own = row.run_id.translate(_KEY_SIGNS) + (f"~{row.generation}" if row.generation > 1 else "")
-    return str(admitted.get("key_base", own))
-
-
 def _check_number(value: Any, what: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and isfinite(value) and value >= 0):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
         raise ValueError(f"{what} is {value!r}, not a finite number of at least 0")
     return float(value)

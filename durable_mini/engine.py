@@ -8,51 +8,25 @@ executed again; how a run ended is recorded once. Leaves to others: what workflo
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import cache
 from itertools import chain, zip_longest
 from typing import Any
 
-from durable_mini import errors
+from durable_mini import errors, events
 from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, encode, encode_sorted, round_trip
-from durable_mini.context import Context, LetGo, Probe, Settings, Spread, in_threads
-from durable_mini.events import (
-    CLOSING,
-    ENDED,
-    OUTSIDE,
-    Entry,
-    Event,
-    EventKind,
-    Orphan,
-    Run,
-    RunError,
-    RunRow,
-    RunStatus,
-    log,
-    waiting_for,
-)
+from durable_mini.context import Context, LetGo, Probe, Spread, in_threads
+from durable_mini.events import ENDED, Event, EventKind, Run, RunError, RunRow, RunStatus, log
 from durable_mini.journal import Journal
 from durable_mini.lease import Heart, Holder
-from durable_mini.limits import Budget
+from durable_mini.retry import Budget
 from durable_mini.structure import Structure, Workflow, structure
 
-_PENDING = RunStatus.PENDING
-_NO_BUGS = (
-    errors.StorageError,
-    errors.LeaseLostError,
-    errors.JournalCorruptError,
-    errors.UnknownRunError,  # pruned meanwhile
-)
-_VERDICTS = (
-    errors.StepFailedError,
-    errors.RunFailed,
-    errors.RunCancelledError,
-    errors.BudgetExceededError,
-)
 
-
+@dataclass(eq=False, repr=False)
 class Engine:
     """Drives the runs of one journal.
 
@@ -74,22 +48,18 @@ class Engine:
         ValueError: two workflows share name and version.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        workflows: Iterable[Workflow] = (),
-        *,
-        clock: SystemClock = SystemClock(),  # noqa: B008 - it keeps nothing
-        budget: Budget = Budget(),  # noqa: B008 - frozen
-        max_payload_bytes: int = 262_144,
-        max_events: int = 200_000,
-        compare_arguments: bool = True,
-        probe: Probe | None = None,
-        spread: Spread = in_threads,
-    ) -> None:
-        self.journal, self.clock = journal, clock
-        limits = compare_arguments, probe, budget, max_events, spread
-        self._settings = Settings(journal, clock, max_payload_bytes, *limits, self.start)
+    journal: Journal
+    workflows: InitVar[Iterable[Workflow]] = ()
+    _: KW_ONLY
+    clock: SystemClock = SystemClock()  # noqa: RUF009 - it keeps nothing
+    budget: Budget = Budget()  # noqa: RUF009 - frozen
+    max_payload_bytes: int = 262_144
+    max_events: int = 200_000
+    compare_arguments: bool = True
+    probe: Probe | None = None
+    spread: Spread = in_threads
+
+    def __post_init__(self, workflows: Iterable[Workflow]) -> None:
         self._workflows: dict[tuple[str, str], Workflow] = {}
         for workflow in workflows:
             known = self._workflows.setdefault((workflow.name, workflow.version), workflow)
@@ -133,19 +103,16 @@ class Engine:
         run_id = str(uuid.uuid4()) if run_id is None else run_id
         check_name(run_id, "run id")
         found = structure(self._registered(workflow.name, workflow.version, run_id))
-        text, value = round_trip(input, "run", run_id, "input", self._settings.max_payload_bytes)
+        text, value = round_trip(input, "run", run_id, "input", self.max_payload_bytes)
         over = self.journal.row(run_id) if reuse else None
         over = over if over is not None and over.status in ENDED else None
         generation, token = (over.generation + 1, over.token + 1) if over else (1, 0)
-        kind, payload = (
-            EventKind.ADMITTED,
-            _admission(found, text, {"parent": parent.run_id} if parent else {}),
-        )
-        entry = self._entry(kind, workflow.name, payload)
-        row = RunRow(run_id, generation, workflow.name, workflow.version, found.hash, _PENDING)
-        row = row._replace(parent=parent and parent.run_id, token=token, lease_until=entry[3])
-        if structure(workflow) != found:
-            raise _changed(row, list(found.calls), list(structure(workflow).calls))
+        identity = run_id, generation, workflow.name, workflow.version, found.hash
+        row = RunRow(*identity, RunStatus.PENDING, parent and parent.run_id, token=token)
+        _refuse_changed(row, found.calls, structure(workflow).calls)
+        origin = {"parent": row.parent} if parent else {}
+        entry = self._admission(row, found, text, **origin)
+        row = row._replace(lease_until=entry[3])
         if not self.journal.admit((row, [entry]), over, parent):
             self._refuse_conflict(row, value)
         return run_id
@@ -211,16 +178,15 @@ class Engine:
         signal_id = str(uuid.uuid4()) if signal_id is None else signal_id
         check_name(name, "signal name")
         check_name(signal_id, "signal id")
-        limit_bytes = self._settings.max_payload_bytes
-        text, _ = round_trip(payload, "signal", name, "payload", limit_bytes)
+        text, _ = round_trip(payload, "signal", name, "payload", self.max_payload_bytes)
         text = f'{{"signal_id":{encode(signal_id)},"result":{text}}}'
 
-        def asks(row: RunRow) -> Entry | None:
+        def asks(row: RunRow) -> events.Entry | None:
             generations = (row._replace(generation=n + 1) for n in range(row.generation))
-            events = chain.from_iterable(map(self.journal.events, generations))
-            signals = (event.payload for event in events if event.kind is EventKind.SIGNAL)
-            new = all(known["signal_id"] != signal_id for known in signals)
-            return self._entry(EventKind.SIGNAL, name, text) if new else None
+            history = chain.from_iterable(map(self.journal.events, generations))
+            signals = (event.payload for event in history if event.kind is EventKind.SIGNAL)
+            known = any(signal["signal_id"] == signal_id for signal in signals)
+            return None if known else self._entry(EventKind.SIGNAL, name, text)
 
         return self.journal.request(run_id, asks)
 
@@ -238,11 +204,11 @@ class Engine:
             Before the commit nobody was asked; after it every attempt knows.
         """
 
-        def asks(row: RunRow) -> Entry | None:
+        def asks(row: RunRow) -> events.Entry | None:
             kinds = {event.kind for event in self.journal.events(row)}
             if EventKind.PIVOT in kinds and row.status not in ENDED:
                 why = "is past its point of no return. Next: let it go to its end"
-                raise errors.DurableError(reason=f"run {run_id} {why}", run_id=run_id)
+                raise errors.DurableError(f"run {run_id} {why}", run_id=run_id)
             known = EventKind.CANCEL in kinds
             return None if known else self._entry(EventKind.CANCEL, "cancel", "{}")
 
@@ -258,12 +224,12 @@ class Engine:
         Crash:
             Undos that are recorded stay done; the next call goes on with the first that isn't.
         """
-        row, events = self._read(run_id)
-        last = [event for event in events if event.kind not in OUTSIDE][-1]
+        row, history = self._read(run_id)
+        last = [event for event in history if event.kind not in events.OUTSIDE][-1]
         failed = last.kind is EventKind.TRY and last.payload["of"] == EventKind.UNDO
         if row.status is not RunStatus.NEEDS_ATTENTION or not failed:
             why = f"run {run_id} is {row.status}: no compensation of it has failed"
-            raise errors.DurableError(reason=why, run_id=run_id)
+            raise errors.DurableError(why, run_id=run_id)
         return self.resume(run_id)
 
     # ---- looking in -----------------------------------------------------------------------------
@@ -275,7 +241,13 @@ class Engine:
             UnknownRunError: there is no such run, or it was pruned.
             JournalCorruptError: its history is damaged.
         """
-        return _told(*self._read(run_id))
+        row, history = self._read(run_id)
+        payloads = [event.payload for event in history]
+        last = payloads[-1] if row.status in ENDED else {"error": row.error and decode(row.error)}
+        carried, _ = payloads[0].get("spent", (0.0, 0))
+        cost = sum((payload.get("cost", 0.0) for payload in payloads), carried)
+        waits = events.waiting_for(history) if row.status is RunStatus.SUSPENDED else None
+        return _told(row, payloads[0]["input"], last, waits, cost)
 
     def runs(self, status: RunStatus | str | None = None) -> Iterator[Run]:
         """All runs in the order of their admission, or those of one status; no pruned ones.
@@ -287,7 +259,7 @@ class Engine:
         wanted = tuple(RunStatus) if status is None else (RunStatus(status),)
         for row in self.journal.rows():
             if row.status in wanted and row.pruned_at is None:
-                yield _told(*self._read(row.run_id))
+                yield self.describe(row.run_id)
 
     def history(self, run_id: str, generation: int | None = None) -> list[Event]:
         """A run's events in order, those of its newest generation by default.
@@ -296,21 +268,22 @@ class Engine:
             UnknownRunError: there is no such run or generation.
             JournalCorruptError: the history is damaged, naming the first event that is.
         """
-        row, events = self._read(run_id)
+        row, history = self._read(run_id)
         if generation not in (None, row.generation):
-            events = self.journal.events(row._replace(generation=generation))
-        if not events:
+            history = self.journal.events(row._replace(generation=generation))
+        if not history:
             raise errors.UnknownRunError(run_id=run_id, generation=generation)
-        return events
+        return history
 
-    def orphans(self) -> list[Orphan]:
+    def orphans(self) -> list[events.Orphan]:
         """The runs that haven't ended and that no registered workflow version accepts, and why."""
         found = []
         for run in self.runs():
+            row, history = self._read(run.run_id)
             try:
-                self._accepting(*self._read(run.run_id))
+                self._accepting(row, history[0].payload)
             except (errors.UnknownWorkflowError, errors.StructureChangedError) as error:
-                found += [Orphan(run, str(error))] if run.status not in ENDED else []
+                found += [events.Orphan(run, str(error))] if run.status not in ENDED else []
         return found
 
     def registers(self, row: RunRow) -> bool:
@@ -335,47 +308,41 @@ class Engine:
         Crash:
             The lease ends by itself, and whoever claims the run next goes on with it.
         """
-        now, events = self._read(row.run_id)
+        now, history = self._read(row.run_id)
         if now != row:
             return None
-        workflow, patches = self._accepting(row, events)
-        held = row._replace(
-            status=RunStatus.RUNNING,
-            due_at=0.0,
-            error=None,
-            token=row.token + 1,
-            worker=holder.name,
-        )
-        held = held._replace(attempts=row.attempts + 1, crashes=row.crashes + 1)
-        held = held._replace(lease_s=holder.lease_s, lease_until=self.clock.now() + holder.lease_s)
-        hopeless = row.crashes >= self._settings.budget.max_attempts
-        if hopeless and row.status is not RunStatus.NEEDS_ATTENTION:
+        admitted = history[0].payload
+        workflow, patches = self._accepting(row, admitted)
+        if row.crashes >= self.budget.max_attempts and row.status is not RunStatus.NEEDS_ATTENTION:
             why = f"{row.crashes} attempts in a row crashed and recorded nothing"
             return self._give_up(row, RunError("CrashLoop", why), crashes=row.crashes)
+        claim: dict[str, Any] = {"status": RunStatus.RUNNING, "due_at": 0.0, "error": None}
+        claim |= {"token": row.token + 1, "worker": holder.name, "lease_s": holder.lease_s}
+        claim |= {"attempts": row.attempts + 1, "crashes": row.crashes + 1}
+        held = row._replace(lease_until=self.clock.now() + holder.lease_s, **claim)
         if not self.journal.replace(row, held):
             return None
         log.debug("%s drives run %s", holder.name, row.run_id, extra={"run_id": row.run_id})
-        events += self.journal.events(held, after=len(events))  # of a holder that was just replaced
+        history += self.journal.events(held, after=len(history))  # of a holder replaced just now
         with _heart_of(os.getpid(), holder.heartbeat_s).holding(self.journal, held, self.clock):
-            context = Context(self._settings, held, events, patches, holder)
+            context = Context(self, held, history, patches, holder)
             try:
-                return self._attempt(workflow, held, context, events[0].payload["input"])
+                return self._attempt(workflow, held, context, admitted["input"])
             except LetGo as why:
                 return self._let_go(held, context, why)
-            except errors.NonDeterminismError as divergence:
-                self._give_up(held, divergence)
-                raise
-            except _NO_BUGS:
+            except errors.NO_BUGS:
                 raise
             except Exception as bug:
-                return self._give_up(held, bug)
+                run = self._give_up(held, bug)
+                if isinstance(bug, errors.NonDeterminismError):
+                    raise
+                return run
             finally:
                 context.leave()
 
     def _attempt(self, workflow: Workflow, row: RunRow, context: Context, value: Any) -> Run:
         """Call the workflow function and record what it came to; raise what is no ending."""
         outcome: BaseException | None = None
-        result, error, status = None, None, RunStatus.COMPLETED
         try:
             result = workflow.fn(context, detached(value))
         except BaseException as raised:
@@ -383,10 +350,9 @@ class Engine:
         outcome = context.stopped or outcome  # what code makes of a stop doesn't count
         if outcome is None:
             context.cursor.finish("the end of the workflow")
-            limit_bytes = self._settings.max_payload_bytes
-            text, result = round_trip(result, "run", row.run_id, "result", limit_bytes)
-            text = f'{{"result":{text}}}'
-        elif isinstance(outcome, _VERDICTS) and not context.pivoted:
+            text, _ = round_trip(result, "run", row.run_id, "result", self.max_payload_bytes)
+            status, text = RunStatus.COMPLETED, f'{{"result":{text}}}'
+        elif isinstance(outcome, errors.VERDICTS) and not context.pivoted:
             cancelled = isinstance(outcome, errors.RunCancelledError)
             child = self.journal.row(context.child_id or "") if cancelled else None
             if child is not None and child.parent == row.run_id:
@@ -395,8 +361,7 @@ class Engine:
             context.unwind()
             context.cursor.finish("the run to fail")
             status = RunStatus.CANCELLED if cancelled else RunStatus.FAILED
-            error, result = _run_error(outcome), None
-            text = encode({"error": error._asdict()})
+            text = encode({"error": _run_error(outcome)._asdict()})
         else:
             raise outcome
         entry = self._entry(EventKind(status), row.workflow, text)
@@ -405,124 +370,112 @@ class Engine:
         # A crash before this commit replays the whole run and comes here again.
         self.journal.append(row, entry, tell=(row.parent, told) if row.parent else None, **changes)
         log.debug("run %s is %s", row.run_id, status, extra={"run_id": row.run_id})
-        spent = context.cursor.spent
-        return Run(*row[:4], status, value, result, error, None, context.attempt, spent)
+        return _told(row._replace(status=status), value, decode(text), None, context.cursor.spent)
 
     def _let_go(self, row: RunRow, context: Context, why: LetGo) -> Run:
         """Give a run back: suspended, to another worker, or as its next generation."""
-        freed, read_to = self._freed(row, why.status, why.due_at), context.read_to
-        if why.text is None:
-            done = self.journal.update(row, expected=read_to, **freed)
-        else:
+        entry, opens, freed = None, [], self._freed(row, why.status, why.due_at)
+        if why.text is not None:
             found, cursor = structure(self._workflows[row.workflow, row.version]), context.cursor
             carried = {"spent": [cursor.spent, cursor.steps], "since": context.since}
             carried["began_with"] = context.began_with
-            payload = _admission(found, why.text, carried)
-            entries = [self._entry(EventKind.ADMITTED, row.workflow, payload), *context.unread()]
+            admission = self._admission(row, found, why.text, **carried)
             after = row._replace(generation=row.generation + 1, structure=found.hash, **freed)
+            opens = [(after, [admission, *context.unread()])]
             entry = self._entry(EventKind.CONTINUED, row.workflow, f'{{"input":{why.text}}}')
-            opens = [(after, entries)]
-            done = self.journal.append(row, entry, expected=read_to, opens=opens) > 0
-        if not done:  # something arrived in this very moment: the next attempt will see it
-            self.journal.update(row, **{**freed, "status": _PENDING, "due_at": 0.0})
+        if not self.journal.append(row, entry, expected=context.read_to, opens=opens, **freed):
+            # Something arrived in this very moment: the next attempt will see it.
+            self.journal.update(row, **self._freed(row, RunStatus.PENDING, 0.0))
         return self.describe(row.run_id)
 
     def _give_up(self, row: RunRow, error: Exception | RunError, **more: Any) -> Run:
         """Let a run wait for a person; not if somebody else has it meanwhile."""
         told = error if isinstance(error, RunError) else _run_error(error)
         log.error("run %s needs attention: %s", row.run_id, told, extra={"run_id": row.run_id})
-        stored = encode(told._asdict())
+        freed = self._freed(row, RunStatus.NEEDS_ATTENTION, None)
         with suppress(errors.LeaseLostError):
-            freed = self._freed(row, RunStatus.NEEDS_ATTENTION, None, error=stored, **more)
-            self.journal.update(row, **freed)
+            self.journal.update(row, **{**freed, "error": encode(told._asdict()), **more})
         return self.describe(row.run_id)
 
-    def _freed(
-        self, row: RunRow, status: RunStatus, due_at: float | None, **more: Any
-    ) -> dict[str, Any]:
+    def _freed(self, row: RunRow, status: RunStatus, due_at: float | None) -> dict[str, Any]:
         """The changes with which a holder gives a run back."""
         freed = {"worker": None, "token": row.token + 1, "lease_until": self.clock.now()}
-        return {**freed, "crashes": 0, "status": status, "due_at": due_at, **more}
+        return {**freed, "crashes": 0, "status": status, "due_at": due_at}
 
     # ---- admission and children -----------------------------------------------------------------
 
     def _refuse_conflict(self, requested: RunRow, value: Any) -> None:
         """The second half of `start` for a taken id: only the same request may ask again."""
-        row, asked = self.journal.row(requested.run_id), _asked(requested, value)
+        run_id, asked = requested.run_id, _asked(requested, value)
         recorded = "a run that was pruned"
-        if row is not None and row.pruned_at is None:
-            history = self._history(row)
+        with suppress(errors.UnknownRunError):
+            row, history = self._read(run_id)
             admitted = history[0].payload
             recorded = _asked(row, admitted.get("began_with", admitted["input"]))
         if recorded != asked:
             facts = {"recorded": f"{recorded:.120}", "requested": f"{asked:.120}"}
-            raise errors.RunIdConflictError(run_id=requested.run_id, **facts)
-        if requested.parent and row and row.status in ENDED:
-            self._tell_again(requested.parent, row.run_id, history[-1].text)
+            raise errors.RunIdConflictError(run_id=run_id, **facts)
+        if requested.parent and row.status in ENDED:
+            ended, text = (EventKind.CHILD_ENDED, run_id), history[-1].text
 
-    def _tell_again(self, run_id: str, child_id: str, text: str) -> None:
-        """Tell a run how a child ended, where only an earlier generation of it was told."""
+            def asks(parent: RunRow) -> events.Entry | None:
+                known = any(event[1:3] == ended for event in self.journal.events(parent))
+                return None if known else self._entry(*ended, text)
 
-        def asks(row: RunRow) -> Entry | None:
-            events = self.journal.events(row)
-            told = any(event[1:3] == (EventKind.CHILD_ENDED, child_id) for event in events)
-            return None if told else self._entry(EventKind.CHILD_ENDED, child_id, text)
-
-        self.journal.request(run_id, asks)
+            self.journal.request(requested.parent, asks)  # only an earlier generation may know
 
     def _drive_child(self, row: RunRow) -> bool:
         """Drive the child that a suspended run waits for; whether that brought it on."""
-        waits = [event for event in self._history(row) if event.kind is EventKind.CHILD]
-        child = self.journal.row(waits[-1].name) if waits else None
+        _, history = self._read(row.run_id)
+        waits = [event.name for event in history if event.kind is EventKind.CHILD]
+        child = self.journal.row(waits[-1]) if waits else None
         if child is None or child.status in ENDED | {RunStatus.NEEDS_ATTENTION}:
             return False
-        if child.worker and child.lease_until > self.clock.now():  # somebody else drives it
-            return False
-        return self.resume(child.run_id).status in ENDED
+        driven = child.worker and child.lease_until > self.clock.now()  # by somebody else
+        return not driven and self.resume(child.run_id).status in ENDED
 
     # ---- reading --------------------------------------------------------------------------------
 
     def _registered(self, name: str, version: str, run_id: str) -> Workflow:
-        found = self._workflows.get((name, version))
-        if found is None:
-            known = [f"{other!r} version {of!r}" for other, of in self._workflows]
-            facts = {"workflow": name, "version": version, "run_id": run_id}
-            raise errors.UnknownWorkflowError(registered=", ".join(known) or "none", **facts)
-        return found
+        if (name, version) not in self._workflows:
+            known = ", ".join(f"{other!r} version {of!r}" for other, of in self._workflows)
+            facts = {"workflow": name, "version": version, "registered": known or "none"}
+            raise errors.UnknownWorkflowError(run_id=run_id, **facts)
+        return self._workflows[name, version]
 
-    def _accepting(self, row: RunRow, events: list[Event]) -> tuple[Workflow, dict[str, bool]]:
+    def _accepting(self, row: RunRow, admitted: Any) -> tuple[Workflow, dict[str, bool]]:
         """The code that may go on with a run, and for each of its patches whether the run knows it.
 
         Raises:
             UnknownWorkflowError, StructureChangedError: there is none.
         """
         workflow = self._registered(row.workflow, row.version, row.run_id)
-        admitted = events[0].payload
         known = admitted.get("patches", [])
         found = structure(workflow, known)
-        if list(found.calls) != admitted["calls"]:
-            raise _changed(row, admitted["calls"], list(found.calls))
+        _refuse_changed(row, admitted["calls"], found.calls)
         return workflow, {patch_id: patch_id in known for patch_id in (*found.patches, *known)}
-
-    def _history(self, row: RunRow) -> list[Event]:
-        events = self.journal.events(row)
-        if not events or events[0][1:3] != (EventKind.ADMITTED, row.workflow):
-            raise errors.JournalCorruptError("the admission is missing", row.run_id, 1)
-        return events
 
     def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
         """A run's row and history as of one moment, refused where they can't belong together."""
         row = self.journal.find(run_id)
-        events = self._history(row)
+        history = self.journal.events(row)
         if row != self.journal.row(run_id):
             return self._read(run_id)  # another driver went on in between
-        last = events[-1].kind
-        if (last in CLOSING) != (row.status in ENDED):
+        if not history or history[0][1:3] != (EventKind.ADMITTED, row.workflow):
+            raise errors.JournalCorruptError("the admission is missing", run_id, 1)
+        last = history[-1].kind
+        if (last in events.CLOSING) != (row.status in ENDED):
             why = f"its row says {row.status}, its last event is {last}"
-            raise errors.JournalCorruptError(why, row.run_id, len(events))
-        return row, events
+            raise errors.JournalCorruptError(why, run_id, len(history))
+        return row, history
 
-    def _entry(self, kind: EventKind, name: str, text: str) -> Entry:
+    def _admission(self, row: RunRow, found: Structure, text: str, **more: Any) -> events.Entry:
+        """The event that a generation begins with; `text` is its input."""
+        patches = {"patches": found.patches} if found.patches else {}
+        head = encode({"calls": found.calls, **patches, **more})
+        return self._entry(EventKind.ADMITTED, row.workflow, f'{head[:-1]},"input":{text}}}')
+
+    def _entry(self, kind: EventKind, name: str, text: str) -> events.Entry:
         return kind, name, text, self.clock.now()
 
 
@@ -532,39 +485,27 @@ def _heart_of(_pid: int, heartbeat_s: float) -> Heart:
     return Heart(heartbeat_s)
 
 
-def _admission(found: Structure, text: str, more: dict[str, Any]) -> str:
-    """The payload that a generation begins with; `text` is its input."""
-    patches = {"patches": found.patches} if found.patches else {}
-    head = encode({"calls": found.calls, **patches, **more})
-    return f'{head[:-1]},"input":{text}}}'
-
-
 def _asked(row: RunRow, value: Any) -> str:
     """What a run was asked for, in one line."""
     whose = f", a child of {row.parent}" if row.parent else ""
     return f"{row.workflow}{whose} with input {encode_sorted(value)}"
 
 
-def _told(row: RunRow, events: list[Event]) -> Run:
-    """A run as its row and its history have it."""
-    payloads = [event.payload for event in events]
-    last = payloads[-1] if row.status in ENDED else {}
-    stored = last.get("error") or (decode(row.error) if row.error else None)
-    error = RunError(**stored) if stored else None
-    carried, _ = payloads[0].get("spent", (0.0, 0))
-    cost = sum((payload.get("cost", 0.0) for payload in payloads), carried)
-    waits = waiting_for(events) if row.status is RunStatus.SUSPENDED else None
-    value, result = payloads[0]["input"], last.get("result")
+def _told(row: RunRow, value: Any, last: Any, waits: str | None, cost: float) -> Run:
+    """A run as its row has it, and what ended or stopped it."""
+    error = RunError(**last["error"]) if last.get("error") else None
+    result = last.get("result")
     return Run(*row[:4], row.status, value, result, error, waits, row.attempts, cost)
 
 
-def _changed(row: RunRow, recorded: list[str], requested: list[str]) -> errors.DurableError:
-    """The error with the first difference between two lists of durable calls."""
-    pairs = list(zip_longest(recorded, requested, fillvalue="nothing more"))
-    place = next(place for place, (before, after) in enumerate(pairs) if before != after)
-    facts = {"recorded": recorded, "requested": requested, "position": place + 1}
-    facts |= {"before": pairs[place][0].strip(), "after": pairs[place][1].strip()}
-    return errors.StructureChangedError(**row._asdict(), **facts)
+def _refuse_changed(row: RunRow, recorded: Sequence[str], requested: Sequence[str]) -> None:
+    """Raise at the first difference between two lists of durable calls."""
+    pairs = zip_longest(recorded, requested, fillvalue="nothing more")
+    for position, (before, after) in enumerate(pairs, start=1):
+        if before != after:
+            facts = {**row._asdict(), "before": before.strip(), "after": after.strip()}
+            both = {"recorded": list(recorded), "requested": list(requested)}
+            raise errors.StructureChangedError(position=position, **both, **facts)
 
 
 def _run_error(error: BaseException) -> RunError:

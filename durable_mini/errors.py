@@ -23,12 +23,15 @@ class DurableError(Exception):
     """Base of every error of the engine: what happened and what to do next, with places for facts.
 
     Each fact is an attribute too: `error.run_id`, `error.seq`, whatever the sentences speak of.
+    `where` is what `run_id` and `seq` come to.
     """
 
     _says, _next = "{reason}", ""
 
-    def __init__(self, reason: Any = "", **facts: Any) -> None:
-        self.__dict__.update(facts, reason=reason)
+    def __init__(self, reason: Any = "", run_id: Any = None, seq: Any = None, **facts: Any) -> None:
+        event = f", event {seq}" if seq else ""
+        where = f"run {run_id}{event}" if run_id else "the journal is damaged"
+        self.__dict__.update({"where": where, **facts}, reason=reason, run_id=run_id, seq=seq)
         text = f"{self._says}. Next: {self._next}." if self._next else self._says
         super().__init__(text.format_map(self.__dict__))
 
@@ -43,8 +46,7 @@ class InvalidNameError(DurableError, ValueError):
     Facts: `what` (e.g. "step name"), `reason`.
     """
 
-    _says = "{what} {reason}"
-    _next = "use 1 to 200 printable characters"
+    _says, _next = "{what} {reason}", "use 1 to 200 printable characters"
 
 
 class PayloadError(DurableError, ValueError):
@@ -64,8 +66,7 @@ class DurableCallError(DurableError):
     Facts: `run_id`, `call` (what was called), `reason`.
     """
 
-    _says = "run {run_id}: {call} was called {reason}"
-    _next = "call it from the workflow function"
+    _says, _next = "run {run_id}: {call} was called {reason}", "call it from the workflow function"
 
 
 class StepFailedError(DurableError):
@@ -74,7 +75,7 @@ class StepFailedError(DurableError):
     Facts: `type` and `message` of the original exception, `step`, `run_id`, `seq`.
     """
 
-    _says = "run {run_id}, event {seq}: step {step!r} failed: {type}: {message}"
+    _says = "{where}: step {step!r} failed: {type}: {message}"
 
 
 class RunFailed(DurableError):  # noqa: N818 - a verdict that workflow code raises, not a fault
@@ -90,8 +91,7 @@ class NonDeterminismError(DurableError):
     Facts: `run_id`, `seq`, `recorded`, `requested` (both readable).
     """
 
-    _says = "run {run_id}, event {seq}: the journal has {recorded}, the code asked for {requested}"
-    _next = _REPAIR
+    _says, _next = "{where}: the journal has {recorded}, the code asked for {requested}", _REPAIR
 
 
 class StructureUnreadableError(DurableError):
@@ -123,8 +123,7 @@ class RunIdConflictError(DurableError):
     Facts: `run_id`, `recorded`, `requested`.
     """
 
-    _says = "run {run_id} has {recorded}, requested was {requested}"
-    _next = "choose another run id"
+    _says, _next = "run {run_id} has {recorded}, requested was {requested}", "choose another run id"
 
 
 class UnknownRunError(DurableError):
@@ -150,8 +149,7 @@ class NotAJournalError(DurableError):
     Facts: `path`, `reason`.
     """
 
-    _says = "{path} is not a journal: {reason}"
-    _next = "check the path; nothing was changed"
+    _says, _next = "{path} is not a journal: {reason}", "check the path; nothing was changed"
 
 
 class JournalCorruptError(DurableError):
@@ -163,11 +161,6 @@ class JournalCorruptError(DurableError):
     _says = "{where}: {reason}"
     _next = "keep the file, restore a copy; `durable-mini verify JOURNAL` lists the damage"
 
-    def __init__(self, reason: str, run_id: str | None = None, seq: int | None = None) -> None:
-        event = f", event {seq}" if seq else ""
-        where = f"run {run_id}{event}" if run_id else "the journal is damaged"
-        super().__init__(reason=reason, run_id=run_id, seq=seq, where=where)
-
 
 class StorageError(DurableError):
     """The disk or the database refused. The attempt ends; the run stays resumable.
@@ -176,8 +169,7 @@ class StorageError(DurableError):
     nobody can tell what the disk kept. Facts: `path`, `reason`.
     """
 
-    _says = "{path}: {reason}"
-    _next = "mend the cause, open the journal again and resume"
+    _says, _next = "{path}: {reason}", "mend the cause, open the journal again and resume"
 
 
 class LeaseLostError(DurableError):
@@ -201,7 +193,7 @@ class RunCancelledError(DurableError):
     Facts: `run_id`, `seq`.
     """
 
-    _says = "run {run_id}, event {seq}: cancelled on request"
+    _says = "{where}: cancelled on request"
 
 
 class BudgetExceededError(DurableError):
@@ -210,7 +202,7 @@ class BudgetExceededError(DurableError):
     Facts: `run_id`, `seq`, `limit` (the name of the budget), `spent`, `allowed`.
     """
 
-    _says = "run {run_id}, event {seq}: {limit} is {allowed:g}, this call would make it {spent:g}"
+    _says = "{where}: {limit} is {allowed:g}, this call would make it {spent:g}"
     _next = "start another run with a larger budget"
 
 
@@ -220,7 +212,7 @@ class HistoryTooLongError(DurableError):
     Facts: `run_id`, `seq`, `limit`.
     """
 
-    _says = "run {run_id}, event {seq}: the history may have {limit:,} events"
+    _says = "{where}: the history may have {limit:,} events"
     _next = "use ctx.continue_as_new in time; for this run raise max_events, then resume"
 
 
@@ -230,5 +222,12 @@ class CompensationFailedError(DurableError):
     Facts: `run_id`, `step` (the compensation), `seq`, `type`, `message`.
     """
 
-    _says = "run {run_id}, event {seq}: compensation {step!r} failed: {type}: {message}"
+    _says = "{where}: compensation {step!r} failed: {type}: {message}"
     _next = "mend the cause, then engine.retry_compensation({run_id!r})"
+
+
+VERDICTS = (StepFailedError, RunFailed, RunCancelledError, BudgetExceededError)
+"""What ends a run; anything else that comes out of workflow code is a bug."""
+
+NO_BUGS = (StorageError, LeaseLostError, JournalCorruptError, UnknownRunError)
+"""What ends an attempt without being its code's fault."""

@@ -26,7 +26,7 @@ class Holder(NamedTuple):
     name: str
     lease_s: float = 5.0
     heartbeat_s: float = 1.0
-    stopping: Callable[[], bool] | None = None
+    stopping: Callable[[], bool] = bool  # False
     patient: bool = False
 
 

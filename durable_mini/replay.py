@@ -7,15 +7,20 @@ what isn't recorded, and what arrives from outside (signals, cancel requests).
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
-from durable_mini.errors import (
-    BudgetExceededError,
-    DurableError,
-    NonDeterminismError,
-    RunCancelledError,
-)
+from durable_mini import errors
 from durable_mini.events import CLOSING, OUTSIDE, Event, EventKind
+
+Found = tuple[int, Any]
+"""What replay hands out: a sequence number and a payload."""
+
+COUNTED = frozenset({EventKind.STEP, EventKind.EFFECT})
+"""What a budget counts as a step."""
+
+UNTRIED = 0, -inf
+"""How many tries of a call failed, and when the next one is due: of a call that is new."""
 
 _OUT_OF_ORDER = CLOSING | OUTSIDE | {EventKind.PATCH}
 
@@ -25,7 +30,8 @@ class Cursor:
 
     Attributes: `spent` and `steps` count what has been handed out, or executed since, with earlier
     generations; `tried` has, for each call whose tries all failed so far, how many they were and
-    when the next one is due.
+    when the next one is due; `decided` what is recorded about each patch; `admitted` is what the
+    admission says.
 
     Args:
         run_id: whose events they are, for the error.
@@ -34,21 +40,22 @@ class Cursor:
     """
 
     def __init__(self, run_id: str, events: Sequence[Event], *, compare_arguments: bool) -> None:
-        self._run_id = run_id
+        self._run_id, self._compare_arguments = run_id, compare_arguments
         self._events = [event for event in events if event.kind not in _OUT_OF_ORDER]
-        self._decisions = {event.name: event for event in events if event.kind is EventKind.PATCH}
-        self._asked: set[str] = set()
         self._position = 1  # the admission belongs to the engine, not to the code
-        self._compare_arguments = compare_arguments
+        patches = {event.name: event for event in events if event.kind is EventKind.PATCH}
+        self.decided = {name: bool(event.payload["result"]) for name, event in patches.items()}
+        self._unasked = {name: patches[name] for name, taken in self.decided.items() if not taken}
         self.tried: dict[tuple[EventKind, str], tuple[int, float]] = {}
-        self.spent, self.steps = events[0].payload.get("spent", (0.0, 0))
+        self.admitted = events[0].payload
+        self.spent, self.steps = self.admitted.get("spent", (0.0, 0))
 
     @property
     def replaying(self) -> bool:
         """Whether the next durable call is answered from the journal."""
         return self._position < len(self._events)
 
-    def take(self, kind: EventKind, name: str, digest: str | None = None) -> tuple[int, Any] | None:
+    def take(self, kind: EventKind, name: str, digest: str | None = None) -> Found | None:
         """Sequence number and payload recorded for this call, or None where it is to be executed.
 
         Raises:
@@ -56,16 +63,13 @@ class Cursor:
             RunCancelledError, BudgetExceededError: the run was stopped at this place.
         """
         while self._position < len(self._events):
-            found = self._match(self._events[self._position], kind, name, digest)
-            if found is not None:
+            if found := self._match(self._events[self._position], kind, name, digest):
                 return found
-        if self._decisions and kind is not EventKind.PATCH:  # the others may be asked for later
-            self._check_decisions("the next durable call")
+        if self._unasked and kind is not EventKind.PATCH:  # the others may be asked for later
+            self._refuse_unasked("the next durable call")
         return None
 
-    def take_any(
-        self, calls: Mapping[str, tuple[EventKind, str]]
-    ) -> tuple[str, tuple[int, Any]] | None:
+    def take_any(self, calls: Mapping[str, tuple[EventKind, str]]) -> tuple[str, Found] | None:
         """What is recorded next for one of several calls side by side, in completion order.
 
         Args:
@@ -79,16 +83,12 @@ class Cursor:
             if event.kind is not EventKind.STOP and event.name not in calls:
                 raise self._diverged(event, str(event), f"one of {', '.join(map(repr, calls))}")
             kind, digest = calls.get(event.name, (EventKind.STOP, None))
-            found = self._match(event, kind, event.name, digest)
-            if found is not None:
+            if found := self._match(event, kind, event.name, digest):
                 return event.name, found
-        if self._decisions:
-            self._check_decisions("the next durable call")
+        self._refuse_unasked("the next durable call")
         return None
 
-    def _match(
-        self, event: Event, kind: EventKind, name: str, digest: str | None
-    ) -> tuple[int, Any] | None:
+    def _match(self, event: Event, kind: EventKind, name: str, digest: str | None) -> Found | None:
         """Take one event: what is recorded, or None for a failed try, which is counted."""
         payload = event.payload
         tried = event.kind is EventKind.TRY and payload["of"] == kind
@@ -101,30 +101,26 @@ class Cursor:
             both = (f"{event} with arguments of digest {d}" for d in (payload.get("args"), digest))
             raise self._diverged(event, *both)
         self._position += 1
-        tries, _ = self.tried.pop((kind, name), (0, 0.0))
-        if not tried:
-            self.count(event.kind, payload.get("cost", 0.0))
-            return event.seq, payload
-        self.tried[kind, name] = tries + 1, payload["due_at"]
-        return None
+        failed, _ = self.tried.pop((kind, name), UNTRIED)
+        if tried:
+            self.tried[kind, name] = failed + 1, payload["due_at"]
+            return None
+        self.count(kind, payload.get("cost", 0.0))
+        return event.seq, payload
 
     def count(self, kind: EventKind, cost: float) -> None:
         """Add a call to what the run has done and spent, over all its generations."""
-        self.steps += kind is EventKind.STEP or kind is EventKind.EFFECT
+        self.steps += kind in COUNTED
         self.spent += cost
 
-    def upcoming(self, kinds: Sequence[EventKind]) -> EventKind:
-        """Which of these kinds the journal has next; the first where it has none of them."""
-        event = self._events[self._position] if self.replaying else None
-        return event.kind if event is not None and event.kind in kinds else kinds[0]
+    def next_is(self, kind: EventKind) -> bool:
+        """Whether the journal has an event of this kind next."""
+        return self.replaying and self._events[self._position].kind is kind
 
     def decision(self, patch_id: str) -> bool | None:
         """What was recorded about a patch; None where nothing is. Asking marks it as asked for."""
-        event = self._decisions.get(patch_id)
-        if event is None:
-            return None
-        self._asked.add(patch_id)
-        return bool(event.payload["result"])
+        self._unasked.pop(patch_id, None)
+        return self.decided.get(patch_id)
 
     def finish(self, ending: str) -> None:
         """Refuse an end of the workflow that leaves recorded calls unasked for.
@@ -136,20 +132,19 @@ class Cursor:
         if self.replaying:
             event = self._events[self._position]
             raise self._diverged(event, str(event), ending)
-        self._check_decisions(ending)
+        self._refuse_unasked(ending)
 
-    def _check_decisions(self, requested: str) -> None:
+    def _refuse_unasked(self, requested: str) -> None:
         """Refuse code that has come this far without asking for an old path that it took."""
-        for patch_id, event in self._decisions.items():
-            if patch_id not in self._asked and not event.payload["result"]:
-                raise self._diverged(event, f"{event} as not taken", f"{requested} without asking")
+        for event in self._unasked.values():
+            raise self._diverged(event, f"{event} as not taken", f"{requested} without asking")
 
-    def _diverged(self, event: Event, recorded: str, requested: str) -> NonDeterminismError:
+    def _diverged(self, event: Event, recorded: str, requested: str) -> errors.NonDeterminismError:
         facts = {"run_id": self._run_id, "seq": event.seq}
-        return NonDeterminismError(**facts, recorded=recorded, requested=requested)
+        return errors.NonDeterminismError(**facts, recorded=recorded, requested=requested)
 
 
-def stop_error(run_id: str, seq: int, payload: dict[str, Any]) -> DurableError:
+def stop_error(run_id: str, seq: int, payload: dict[str, Any]) -> errors.DurableError:
     """The error that a recorded stop stands for: a spent budget, or a cancellation."""
-    stopped = BudgetExceededError if "limit" in payload else RunCancelledError
+    stopped = errors.BudgetExceededError if "limit" in payload else errors.RunCancelledError
     return stopped(**{**payload, "run_id": run_id, "seq": seq})

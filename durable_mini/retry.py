@@ -1,11 +1,12 @@
-"""How often a failing step is tried, and how long to wait in between: arithmetic only.
+"""How often a failing step is tried, and what a run may use up: arithmetic only.
 
-Guarantees: the same policy gives the same delays. Leaves to others: waiting, and counting what
-    was tried.
+Guarantees: the same policy gives the same delays; a policy or a budget that makes no sense is an
+error at once. Leaves to others: waiting, counting, and stopping the run (`context`).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from durable_mini.errors import PayloadError
@@ -59,4 +60,35 @@ class RetryPolicy:
         return tries < self.max_attempts and not final
 
 
-ONCE = RetryPolicy(max_attempts=1)
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What each run of an engine may use; None is without limit.
+
+    Args:
+        max_seconds: from admission to the last durable call, waiting included.
+        max_steps: how many steps and effects, over all generations.
+        max_cost: committed spend, in the units of `cost=`. A step of known cost that would exceed
+            it is not begun; one whose cost comes from its result may exceed it once. Work that is
+            lost in a crash window was spent and isn't counted.
+        max_attempts: after so many attempts in a row that crashed without recording anything, a run
+            needs attention.
+
+    Raises:
+        ValueError: a limit below 0, not finite, or no attempt at all.
+    """
+
+    max_seconds: float | None = None
+    max_steps: int | None = None
+    max_cost: float | None = None
+    max_attempts: int = 100
+
+    def __post_init__(self) -> None:
+        sound = all(0 <= limit < inf for limit in self.limits.values())
+        if not sound or self.max_attempts < 1:
+            raise ValueError(f"{self}: limits from 0, max_attempts from 1")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that durable calls are counted against, by name."""
+        limits = {name: getattr(self, name) for name in ("max_seconds", "max_steps", "max_cost")}
+        return {name: limit for name, limit in limits.items() if limit is not None}

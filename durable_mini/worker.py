@@ -11,7 +11,6 @@ import signal
 import uuid
 from collections.abc import Callable
 from threading import Event, current_thread, main_thread
-from typing import Any
 
 from durable_mini import errors
 from durable_mini.engine import Engine
@@ -71,12 +70,19 @@ class Worker:
         Crash:
             What this worker held is claimed by another when the lease ends.
         """
-        attempts, tried, leased = 0, True, False
-        while (tried or leased) and not self._stop.is_set():
-            drove, tried, leased = self._pass()
-            attempts += drove
+        attempts, tried, leased, clock = 0, True, False, self._engine.clock
+        while tried or leased:
+            tried = leased = False
+            for row in self._engine.journal.due(clock.now()):
+                if self._stop.is_set():
+                    return attempts
+                if not self._is_free(row):
+                    leased = True
+                elif self._engine.registers(row) and row not in self._refused:
+                    tried = True  # whatever comes of it, something else may be due now
+                    attempts += self._drive(row)
             if leased and not tried:
-                self._engine.clock.sleep(self._poll_s)
+                clock.sleep(self._poll_s)
         return attempts
 
     def run_forever(self) -> None:
@@ -90,39 +96,22 @@ class Worker:
         Crash:
             As in `run_until_idle`.
         """
-        before: dict[int, Any] = {}
+        caught = (signal.SIGTERM, signal.SIGINT) if current_thread() is main_thread() else ()
+        before = {int(number): signal.getsignal(number) for number in caught}
 
         def on_signal(number: int, _frame: object) -> None:
             self.stop()
             signal.signal(number, before[number])
 
-        if current_thread() is main_thread():
-            for number in map(int, (signal.SIGTERM, signal.SIGINT)):
-                before[number] = signal.signal(number, on_signal)
         try:
+            for number in before:
+                signal.signal(number, on_signal)
             while not self._stop.is_set():
                 self.run_until_idle()
                 self._engine.clock.sleep(self._poll_s)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def _pass(self) -> tuple[int, bool, bool]:
-        """Drive every run that is due, once.
-
-        Returns:
-            How many attempts it were, whether any run was tried, whether others hold some.
-        """
-        drove, tried, leased = 0, False, False
-        for row in self._engine.journal.due(self._engine.clock.now()):
-            if not self._is_free(row):
-                leased = True
-            elif self._engine.registers(row) and row not in self._refused:
-                tried = True  # whatever comes of it, something else may be due now
-                drove += self._drive(row)
-            if self._stop.is_set():
-                break
-        return drove, tried, leased
 
     def _is_free(self, row: RunRow) -> bool:
         now = self._engine.clock.now()

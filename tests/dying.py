@@ -34,10 +34,6 @@ class DyingJournal(SQLiteJournal):
         self._live_on()
         super()._insert(row, event)
 
-    def _delete(self, row: RunRow) -> None:
-        self._live_on()
-        super()._delete(row)
-
     @contextmanager
     def _writing(self) -> Iterator[None]:
         with super()._writing():

@@ -64,8 +64,8 @@ MUTATIONS = (
         "context.py",
         (
             (
-                "        seq = self._journal.append(self._row, entry, expected=expected, **"
-                "progress)\n",
+                "        seq: int = self._journal.append(self._row, entry, expected=expected, **"
+                "self._first)\n",
                 '        for late in vars(self).pop("_late", ()):\n'
                 "            self._journal.append(self._row, late)\n"
                 "        self._late, seq = [entry], self._journal.peek(self._row) + 1\n",
@@ -111,7 +111,7 @@ MUTATIONS = (
     Mutation(
         "undo key is the effect's key",
         "context.py",
-        (('f"{key}~undo", effect_key)', "effect_key, effect_key)"),),
+        (("detached(kwargs), None, 0.0, key\n", "detached(kwargs), None, 0.0, effect_key\n"),),
         ("test_sagas.py",),
     ),
     Mutation(
@@ -135,20 +135,17 @@ MUTATIONS = (
         "context.py",
         (
             (
-                "        self._fact((kind,), name, lambda: (kind, {}), digest_arguments(args, "
+                "        self._fact(name, dict, EventKind.COMPENSATE, args=digest_arguments(args, "
                 "kwargs)[0])\n",
                 "        digest = digest_arguments(args, kwargs)[0]\n",
             ),
+            ("        self._undos.append(undo)\n", "        self._late = name, digest, undo\n"),
             (
-                "        self._undos.append(undo)\n",
-                "        self._late = kind, name, digest, undo\n",
-            ),
-            (
-                "        return self._answer(name, found, call[7])\n\n    def _checked",
-                '        if kind is EventKind.EFFECT and (late := vars(self).pop("_late", None)):\n'
-                "            self._fact(late[:1], late[1], lambda: (late[0], {}), late[2])\n"
-                "            self._undos.append(late[3])\n"
-                "        return self._answer(name, found, call[7])\n\n    def _checked",
+                "        return self._answer(name, found, call[7])\n\n    def _asked",
+                '        if call[0] is _EFFECT and (late := vars(self).pop("_late", None)):\n'
+                "            self._fact(late[0], dict, EventKind.COMPENSATE, args=late[1])\n"
+                "            self._undos.append(late[2])\n"
+                "        return self._answer(name, found, call[7])\n\n    def _asked",
             ),
         ),
         ("test_sagas.py",),

@@ -46,6 +46,7 @@ from durable_mini import (
 from durable_mini.events import RunError
 from durable_mini.lab import CrashAt, InjectedCrash
 from durable_mini.lease import Holder
+from durable_mini.ops import prune
 
 
 class Desk:
@@ -567,6 +568,23 @@ def test_start_refuses_code_that_is_not_the_registered_one(order: Workflow, desk
     assert list(engine.runs()) == []
 
 
+def test_start_takes_code_with_the_registered_durable_calls_behind_another_patch() -> None:
+    @workflow(version="1", name="packing")
+    def registered(ctx: Context, _: Any) -> None:
+        if ctx.patched("wrapped"):
+            ctx.step("pack", len, "")
+
+    @workflow(version="1", name="packing")
+    def given(ctx: Context, _: Any) -> None:
+        if ctx.patched("boxed"):
+            ctx.step("pack", len, "")
+
+    engine = Engine(MemoryJournal(), [registered])
+
+    assert engine.run(given, run_id="r-1").status is RunStatus.COMPLETED
+    assert engine.history("r-1")[0].payload["patches"] == ["wrapped"]
+
+
 def test_two_workflows_under_one_name_and_version_are_refused(order: Workflow, desk: Desk) -> None:
     with pytest.raises(ValueError, match="'order' version '1'"):
         Engine(MemoryJournal(), [order, reserve_then(desk, "pack")])
@@ -953,3 +971,12 @@ def test_a_run_is_told_as_of_one_moment_while_another_driver_ends_it(
     (run,) = watcher.runs()
     assert run.status in (RunStatus.PENDING, RunStatus.COMPLETED)
     assert watcher.describe("r-1").result == RESULT
+
+
+def test_a_run_that_is_pruned_while_it_is_read_is_unknown_and_not_damaged(order: Workflow) -> None:
+    journal = MemoryJournal()
+    engine = Engine(journal, [order])
+    engine.run(order, "tea", run_id="r-1")
+    drive_meanwhile(journal, "events", lambda: prune(journal, older_than_s=0))
+    with pytest.raises(UnknownRunError, match="it was pruned"):
+        engine.describe("r-1")

@@ -41,6 +41,7 @@ from durable_mini import (
 from durable_mini.journal import file as implementation
 from durable_mini.journal.file import FileJournal
 
+JOURNAL_FILES = {str(path) for path in Path(implementation.__file__).parent.glob("*.py")}
 HEADER = b'{"format":"durable_mini journal","version":1}\n'
 
 
@@ -1133,7 +1134,7 @@ class Interruption:
         self.left = at_line
 
     def __call__(self, frame: Any, happening: str, _argument: object) -> Any:
-        if frame.f_code.co_filename != implementation.__file__:
+        if frame.f_code.co_filename not in JOURNAL_FILES:
             return self if "contextlib" in frame.f_code.co_filename else None
         if happening == "line":
             self.left -= 1

@@ -42,6 +42,7 @@ from durable_mini.events import Entry, RunRow, checksum
 from durable_mini.journal import sqlite as implementation
 from durable_mini.ops import verify
 
+JOURNAL_FILES = {str(path) for path in Path(implementation.__file__).parent.glob("*.py")}
 RUN = RunRow("r-1", 1, "order", "1", "0f0f", RunStatus.PENDING)
 ADMITTED: Entry = (EventKind.ADMITTED, "order", '{"calls":[],"input":7}', 12.5)
 
@@ -609,9 +610,9 @@ class Interruption:
         self._left = at_line
 
     def __call__(self, frame: Any, event: str, _argument: object) -> Any:
-        if frame.f_code.co_filename != implementation.__file__:
+        if frame.f_code.co_filename not in JOURNAL_FILES:
             return self if "contextlib" in frame.f_code.co_filename else None
-        here = getline(implementation.__file__, frame.f_lineno)
+        here = getline(frame.f_code.co_filename, frame.f_lineno)
         if event == "line" and "with self._lock:" not in here:
             self._left -= 1
             if self._left == 0:

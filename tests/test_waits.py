@@ -525,14 +525,14 @@ def test_signal_that_comes_while_the_run_is_being_suspended_is_not_lost(either, 
     agent = scripted(lambda c: c.wait_signal("go"))
     engine = Engine(either, [agent], clock=clock)
     engine.start(agent, run_id=RUN_ID)
-    update = type(either).update
+    append = type(either).append
 
-    def signalled(self, row, **changes):
+    def signalled(self, row, entry, **changes):
         if changes.get("status") is RunStatus.SUSPENDED:
             engine.signal(RUN_ID, "go", "in this very moment", signal_id="s-1")
-        return update(self, row, **changes)
+        return append(self, row, entry, **changes)
 
-    monkeypatch.setattr(type(either), "update", signalled)
+    monkeypatch.setattr(type(either), "append", signalled)
     by_worker(engine)
     assert engine.describe(RUN_ID).result == ["in this very moment"]
 

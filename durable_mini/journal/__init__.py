@@ -7,15 +7,19 @@ refused in the same transaction if the run's fencing token is no longer that wor
 others: what the events mean; and to each store how it keeps them (the methods with an underscore).
 """
 
+import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from threading import RLock
 from typing import Any, Protocol, Self
 
-from durable_mini.errors import JournalCorruptError, LeaseLostError, UnknownRunError
+from durable_mini import errors
 from durable_mini.events import ENDED, Entry, Event, EventKind, RunRow, RunStatus, checksum
 
-_event = partial(tuple.__new__, Event)  # a quarter of the time that the constructor takes
+make_event = partial(tuple.__new__, Event)  # a quarter of the time that the constructor takes
 _KINDS: dict[str, EventKind] = {kind.value: kind for kind in EventKind}
 _STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
@@ -26,13 +30,11 @@ Tell = tuple[str, Entry]  # an event for another run: its id, and what it is tol
 class Journal(Protocol):
     """The operations that the engine needs of a store. A context manager: leaving it closes it."""
 
-    def admit(
-        self, opening: Opening, over: RunRow | None = None, parent: RunRow | None = None
-    ) -> bool:
+    def admit(self, new: Opening, over: RunRow | None = None, parent: RunRow | None = None) -> bool:
         """Store a new run and its first events together.
 
         Args:
-            opening: the run's row and its events.
+            new: the run's row and its events.
             over: what stands under this id and is replaced by a new generation; None for a new id.
             parent: the run that begins it, as its worker claimed that.
 
@@ -45,9 +47,9 @@ class Journal(Protocol):
         with self._writing():
             if parent is not None:
                 self.peek(parent)
-            if self.row(opening[0].run_id) != over:
+            if self.row(new[0].run_id) != over:
                 return False
-            self._open(opening)
+            self._open(new)
             return True
 
     def append(
@@ -84,12 +86,12 @@ class Journal(Protocol):
         with self._writing():
             token, lease_until, last = self._stand(row)
             if token != row.token:
-                raise self._lost(row, token)
+                raise self._lost(row)
             if expected is not None and expected != last:
                 return 0
             if entry is not None:
                 last += 1
-                self._insert(row, _event((last, *entry)))
+                self._insert(row, make_event((last, *entry)))
                 if lease_until < entry[3]:
                     changes.setdefault("lease_until", entry[3] + row.lease_s)
             if changes:
@@ -118,7 +120,7 @@ class Journal(Protocol):
         """
         token, _, last = self._stand(row)
         if token != row.token:
-            raise self._lost(row, token)
+            raise self._lost(row)
         return last
 
     def replace(self, row: RunRow, changed: RunRow) -> bool:
@@ -158,8 +160,6 @@ class Journal(Protocol):
     def _open(self, opening: Opening) -> None:
         row, entries = opening
         self._put(row)
-        if row.pruned_at is not None:
-            self._delete(row)
         for seq, entry in enumerate(entries, start=1):
             self._insert(row, Event(seq, *entry))
 
@@ -167,7 +167,7 @@ class Journal(Protocol):
         row = self.row(run_id)
         if row is None or row.status in ENDED:
             return False
-        self._insert(row, _event((self.peek(row) + 1, *entry)))
+        self._insert(row, make_event((self.peek(row) + 1, *entry)))
         if row.status is RunStatus.SUSPENDED:
             self._put(row._replace(due_at=0.0))
         return True
@@ -181,13 +181,15 @@ class Journal(Protocol):
         row = self.row(run_id)
         if row is None or row.pruned_at is not None:
             why = " any more: it was pruned" if row else ""
-            raise UnknownRunError(why, run_id=run_id, generation=row.generation if row else 1)
+            raise errors.UnknownRunError(
+                why, run_id=run_id, generation=row.generation if row else 1
+            )
         return row
 
-    def _lost(self, row: RunRow, token: int) -> LeaseLostError:
-        now = self.row(row.run_id) or row
-        facts = {"worker": row.worker, "token": row.token, "holder": now.worker, "held": token}
-        return LeaseLostError(run_id=row.run_id, by=now.worker or "nobody", **facts)
+    def _lost(self, row: RunRow) -> errors.DurableError:
+        now = self.find(row.run_id)  # raises for a run that is gone, which has no token either
+        facts = {"worker": row.worker, "token": row.token, "holder": now.worker, "held": now.token}
+        return errors.LeaseLostError(run_id=row.run_id, by=now.worker or "nobody", **facts)
 
     def row(self, run_id: str) -> RunRow | None:
         """How a run stands, or None; what is left of a pruned one too."""
@@ -218,23 +220,85 @@ class Journal(Protocol):
     def _writing(self) -> AbstractContextManager[Any]:
         """One transaction: alone, and whole or not at all."""
 
-    def _stand(self, row: RunRow) -> tuple[int, float, int]:
-        """A run's token, the end of its lease, and the last sequence number of a generation."""
+    def _stand(self, row: RunRow) -> tuple[int | None, float, int]:
+        """A run's token, the end of its lease, and the last sequence number of a generation.
+
+        A run that isn't there, or was pruned, has no token.
+        """
 
     def _put(self, row: RunRow) -> None:
-        """Store a run's row, new or changed."""
+        """Store a run's row, new or changed; one that is pruned loses all its events."""
 
     def _insert(self, row: RunRow, event: Event) -> None:
         """Store an event."""
-
-    def _delete(self, row: RunRow) -> None:
-        """Remove the events of all generations of a run."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class OnDisk(Journal):
+    """What the journals on a disk have in common: who may use them, and when they refuse.
+
+    Crash:
+        The operating system closes the file, and gives its lock back.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        super().__init__()
+        self.path, self._pid, self._lock = Path(path).absolute(), os.getpid(), RLock()
+        self._closed = self._refusal = ""  # why it can't be used, why it can't be written
+        with self._alone(), ExitStack() as opened:
+            if self.path.exists() and not self.path.is_file():
+                raise errors.NotAJournalError(path=str(self.path), reason="it is no regular file")
+            self._begin(opened, read_only)
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """See `Journal.close`. In a forked child it does nothing: the file is its parent's."""
+        if os.getpid() == self._pid:
+            with self._lock:
+                self._closed = "is closed"
+                self._opened.close()
+
+    def peek(self, row: RunRow) -> int:
+        """See `Journal.peek`."""
+        with self._alone():
+            return super().peek(row)
+
+    @contextmanager
+    def _alone(self, *, writing: bool = False) -> Iterator[None]:
+        """One thread at a time, in one process, with what a disk says as the engine's errors."""
+        if os.getpid() != self._pid:
+            raise self._refused("was opened before a fork; open it again in this process")
+        try:
+            with self._lock:
+                if why := self._closed or (writing and self._refusal):
+                    raise self._refused(why)
+                yield
+        except (OSError, sqlite3.Error) as error:
+            reason = str(getattr(error, "strerror", error)).rstrip(".")
+            if writing:  # nobody can tell what the disk kept
+                self._closed, self._refusal = "", f"refuses appends after a failed write ({reason})"
+            raise self._translated(error, reason) from error
+
+    def _translated(self, error: Exception, reason: str) -> errors.DurableError:
+        """Damage is one thing, a disk that refuses is another."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_NOTADB:
+            return errors.NotAJournalError(path=str(self.path), reason=reason)
+        if code == sqlite3.SQLITE_CORRUPT:
+            return errors.JournalCorruptError(f"{self.path}: {reason}")
+        locked = isinstance(error, BlockingIOError)
+        return self._refused("is open already, here or in another process" if locked else reason)
+
+    def _refused(self, reason: str) -> errors.StorageError:
+        return errors.StorageError(path=str(self.path), reason=reason)
+
+    def _begin(self, opened: ExitStack, read_only: bool) -> None:
+        """Open the file, and put on the stack what closes it."""
 
 
 def checked(row: RunRow, expected_seq: int, event: Event, check: int) -> Event:
@@ -250,9 +314,9 @@ def checked(row: RunRow, expected_seq: int, event: Event, check: int) -> Event:
     elif event.kind not in _KINDS:
         why = f"unknown kind {event.kind!r}"
     else:
-        kind = _KINDS[event.kind]  # what comes from a disk is a plain string
-        return event if event.kind is kind else event._replace(kind=kind)
-    raise JournalCorruptError(why, row.run_id, expected_seq)
+        # What comes from a disk is a plain string.
+        return event if type(event.kind) is EventKind else event._replace(kind=_KINDS[event.kind])
+    raise errors.JournalCorruptError(why, row.run_id, expected_seq)
 
 
 def row_from(values: Iterable[Any]) -> RunRow:
@@ -263,5 +327,5 @@ def row_from(values: Iterable[Any]) -> RunRow:
     """
     row = RunRow(*values)
     if row.status not in _STATUSES:
-        raise JournalCorruptError(f"unknown status {row.status!r}", row.run_id)
+        raise errors.JournalCorruptError(f"unknown status {row.status!r}", row.run_id)
     return row._replace(status=_STATUSES[row.status])

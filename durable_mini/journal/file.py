@@ -11,7 +11,7 @@ processes at once, and journals that don't fit in memory (`SQLiteJournal` does b
 
 A line has a number and says whose the line before it was (a run, its generation), so that damage
 has a name even where the damaged bytes tell nothing. Then come its entries: `run` is how a run
-stands from here on, `event` is one more event, `pruned` takes a run's events away.
+stands from here on (one that is pruned loses its events), `event` is one more event.
 """
 
 import json
@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from durable_mini.errors import JournalCorruptError, NotAJournalError, StorageError
+from durable_mini.errors import JournalCorruptError, NotAJournalError
 from durable_mini.events import Event, RunRow, log
-from durable_mini.journal import row_from
+from durable_mini.journal import OnDisk, row_from
 from durable_mini.journal.memory import MemoryJournal
 
 _HEADER = b'{"format":"durable_mini journal","version":1}\n'
-_HEAD = re.compile(rb'\["([0-9a-f]{8})","[0-9a-f]{8}",')  # begins a line, and nothing inside one
+_HEAD = re.compile(rb'\["[0-9a-f]{8}","[0-9a-f]{8}",')  # begins a line, and nothing inside one
 
 
-class FileJournal(MemoryJournal):
+class FileJournal(OnDisk, MemoryJournal):
     """Runs in one file, read whole at opening and mirrored in memory; one opener at a time.
 
     An append that was cut off is set aside at the next opening, in a file beside the journal:
@@ -51,41 +51,33 @@ class FileJournal(MemoryJournal):
         An append is there whole or not at all, wherever it stopped.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        super().__init__()
-        self.path = Path(path).absolute()
-        self.torn: str | None = None
-        self._pid, self._closed = os.getpid(), False
-        self._refusal = "is open for reading only" if read_only else None
-        self._line: list[Any] = [0, [], []]  # the last one
-        with self._alone(), ExitStack() as failed:
-            if self.path.exists() and not self.path.is_file():
-                raise NotAJournalError(path=str(self.path), reason="it is no regular file")
-            self._file = failed.enter_context(FileIO(self.path, "r" if read_only else "a+"))
-            self._load(read_only)
-            failed.pop_all()
+    torn: str | None = None
 
-    def _load(self, read_only: bool) -> None:
-        with suppress(ImportError):  # a platform without locks goes without
-            import fcntl  # noqa: PLC0415
+    def _begin(self, opened: ExitStack, read_only: bool) -> None:
+        self._next: list[Any] = [1, []]  # what the next line begins with
+        self._file = opened.enter_context(FileIO(self.path, "r" if read_only else "a+"))
+        if read_only:
+            self._refusal = "is open for reading only"
+        else:
+            with suppress(ImportError):  # a platform without locks goes without
+                import fcntl  # noqa: PLC0415
 
-            if not read_only:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                opened.callback(fcntl.flock, self._file, fcntl.LOCK_UN)  # or a fork's child has it
         self._file.seek(0)
         data, at = self._file.readall(), len(_HEADER)
-        if len(data) < at and _HEADER.startswith(data):  # new, or its creation was cut off
-            if not read_only:
-                _sync_folder(self.path)  # first: a whole header says that the file has its name
-                _store(self._file, _HEADER[len(data) :])
-        elif not data.startswith(_HEADER):
+        if data[:at] != _HEADER[: len(data)]:
             reason = f"it begins {data[:at]!r}, this engine reads {_HEADER!r}"
             raise NotAJournalError(path=str(self.path), reason=reason)
+        if len(data) < at and not read_only:  # new, or its creation was cut off
+            _sync_folder(self.path)  # first: a whole header says that the file has its name
+            _store(self._file, _HEADER[len(data) :])
         while at < len(data):
             line, size = _line_at(data, at)
             if not line and not _HEAD.search(data, at + 1):
                 self._tear_off(data, at, read_only)
                 break
-            if not line or line[0] != self._line[0] + 1:
+            if line[:2] != self._next:
                 raise self._damage(data, at)
             self._take(line)
             at += size
@@ -105,33 +97,17 @@ class FileJournal(MemoryJournal):
 
     def _damage(self, data: bytes, at: int) -> JournalCorruptError:
         """Whose line is damaged or missing, as the next whole one tells."""
-        reason = f"{self.path}: line {self._line[0] + 2}, at offset {at}, is damaged or missing"
+        reason = f"{self.path}: line {self._next[0] + 1}, at offset {at}, is damaged or missing"
         later = (_line_at(data, head.start())[0] for head in _HEAD.finditer(data, at))
-        about = next((line[1] for line in later if line and line[1]), None)
-        if about is None:
-            return JournalCorruptError(reason)
-        return JournalCorruptError(reason, about[0], len(self._events.get(tuple(about), ())) + 1)
+        run_id, generation = next((line[1] for line in later if line and line[1]), (None, 0))
+        seq = len(self._events[run_id, generation]) + 1 if run_id else None
+        return JournalCorruptError(reason, run_id, seq)
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`: the file is read again."""
         with self._alone(), FileJournal(self.path, read_only=True) as found:
-            lost = self._line[0] - found._line[0]
+            lost: int = self._next[0] - found._next[0]
             return [f"the last {lost} lines of the file are lost"] if lost > 0 else []
-
-    def close(self) -> None:
-        """See `Journal.close`."""
-        if os.getpid() == self._pid:
-            with self._lock, suppress(ImportError):
-                self._closed = True
-                if not self._file.closed:
-                    import fcntl  # noqa: PLC0415
-
-                    fcntl.flock(self._file, fcntl.LOCK_UN)  # or a forked child goes on holding it
-            self._file.close()
-
-    def _stand(self, row: RunRow) -> tuple[int, float, int]:
-        with self._alone():
-            return super()._stand(row)
 
     def _put(self, row: RunRow) -> None:
         self._draft.append(["run", *row])
@@ -139,58 +115,31 @@ class FileJournal(MemoryJournal):
     def _insert(self, row: RunRow, event: Event) -> None:
         self._draft.append(["event", *row[:2], *event])
 
-    def _delete(self, row: RunRow) -> None:
-        self._draft.append(["pruned", *row[:2]])
-
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Reads inside see what was there before: no operation reads what it has written.
 
         Crash: a line that isn't whole is torn off at the next opening.
         """
-        with self._alone():
-            if self._refusal is not None:
-                raise self._refused(self._refusal)
-            self._draft: list[Any] = [self._line[0] + 1, self._line[2][1:3]]
+        with self._alone(writing=True):
+            self._draft = [*self._next]
             yield
             if len(self._draft) > 2:
-                self._closed = True  # where an interruption leaves it, only the file can tell
+                # Where an interruption leaves it, only the file can tell.
+                self._closed = "was interrupted in the middle of an append"
                 _store(self._file, _framed(json.dumps(self._draft, separators=(",", ":")).encode()))
                 self._take(self._draft)
-                self._closed = False
+                self._closed = ""
 
     def _take(self, line: list[Any]) -> None:
         """Bring what is in memory to where a line leaves it."""
-        self._line = line
-        for what, run_id, generation, *values in line[2:]:
+        self._next = [line[0] + 1, line[2][1:3]]
+        for what, *values in line[2:]:
             if what == "run":
-                super()._put(row_from((run_id, generation, *values)))
-                continue
-            row = self._rows[run_id]._replace(generation=generation)
-            if what == "event":
-                super()._insert(row, Event(*values))
-            else:
-                super()._delete(row)
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One thread at a time, in one process, while the file is open."""
-        if os.getpid() != self._pid:
-            raise self._refused("was opened before a fork; open it again in this process")
-        try:
-            with self._lock:
-                if self._closed:
-                    raise self._refused("is closed, or was interrupted in the middle of an append")
-                yield
-        except BlockingIOError as error:
-            raise self._refused("is open already, here or in another process") from error
-        except OSError as error:
-            self._refusal = f"refuses appends after a failed write ({error.strerror})"
-            self._closed = False
-            raise self._refused(str(error.strerror)) from error
-
-    def _refused(self, reason: str) -> StorageError:
-        return StorageError(path=str(self.path), reason=reason)
+                super()._put(row_from(values))
+            elif what == "event":
+                row = self._rows[values[0]]._replace(generation=values[1])
+                super()._insert(row, Event(*values[2:]))
 
 
 def _store(file: FileIO, data: bytes) -> None:
@@ -225,10 +174,6 @@ def _framed(body: bytes) -> bytes:
 
 def _line_at(data: bytes, at: int) -> tuple[list[Any], int]:
     """What the line at an offset says, and its length; nothing if a byte of it isn't as written."""
-    head = _HEAD.match(data, at)
-    if head:
-        body = data[head.end() : head.end() + int(head[1], 16)]
-        line = _framed(body)
-        if data.startswith(line, at):
-            return json.loads(body), len(line)
-    return [], 0
+    line = data[at : data.find(b"\n", at) + 1]
+    body = line.split(b",", 2)[-1][:-2]
+    return json.loads(body) if line == _framed(body) else [], len(line)

@@ -4,12 +4,12 @@ Guarantees: what the other journals do, except that it ends with the process. An
 loses the engine and the context, and this object plays the disk.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from threading import RLock
 from typing import Any
 
-from durable_mini.errors import UnknownRunError
 from durable_mini.events import Event, RunRow, checksum
 from durable_mini.journal import Journal, checked
 
@@ -19,7 +19,7 @@ class MemoryJournal(Journal):
 
     def __init__(self) -> None:
         self._rows: dict[str, RunRow] = {}
-        self._events: dict[tuple[str, int], list[tuple[Event, int]]] = {}
+        self._events = defaultdict[tuple[str, int], list[tuple[Event, int]]](list)
         self._lock = RLock()
 
     def row(self, run_id: str) -> RunRow | None:
@@ -49,23 +49,20 @@ class MemoryJournal(Journal):
     def _alone(self) -> AbstractContextManager[Any]:
         return self._lock
 
-    def _writing(self) -> AbstractContextManager[Any]:
-        return self._lock  # what can be refused is refused before anything is changed
+    _writing = _alone  # what can be refused is refused before anything is changed
 
-    def _stand(self, row: RunRow) -> tuple[int, float, int]:
-        stands = self._rows.get(row.run_id)  # without the lock: on the path of every step
+    def _stand(self, row: RunRow) -> tuple[int | None, float, int]:
+        stands = self._rows.get(row.run_id)
         if stands is None or stands.pruned_at is not None:
-            raise UnknownRunError(run_id=row.run_id, generation=row.generation)
+            return None, 0.0, 0
         log = self._events.get((row.run_id, row.generation), ())
         return stands.token, stands.lease_until, len(log)
 
     def _put(self, row: RunRow) -> None:
         self._rows[row.run_id] = row
+        if row.pruned_at is not None:
+            for generation in range(1, row.generation + 1):
+                self._events.pop((row.run_id, generation), None)
 
     def _insert(self, row: RunRow, event: Event) -> None:
-        log = self._events.setdefault((row.run_id, row.generation), [])
-        log.append((event, checksum(row, event)))
-
-    def _delete(self, row: RunRow) -> None:
-        for generation in range(1, row.generation + 1):
-            self._events.pop((row.run_id, generation), None)
+        self._events[row.run_id, row.generation].append((event, checksum(row, event)))

@@ -19,34 +19,28 @@
 -- version: application_id is 'dMin', user_version is the version of this schema.
 
 CREATE TABLE runs (
-    run_id      TEXT    NOT NULL PRIMARY KEY,    -- rowid is the order of admission
-    generation  INTEGER NOT NULL CHECK (generation >= 1),
-    workflow    TEXT    NOT NULL,
-    version     TEXT    NOT NULL,
-    structure   TEXT    NOT NULL,                -- hash of the durable calls at admission
-    status      TEXT    NOT NULL,
-    parent      TEXT,                            -- the run that waits for this one
-    due_at      REAL,                            -- from when on a worker may take it; NULL never
-    attempts    INTEGER NOT NULL CHECK (attempts >= 0),
-    crashes     INTEGER NOT NULL,                -- attempts in a row that recorded nothing
-    error       TEXT,                            -- JSON, only while the run needs attention
-    token       INTEGER NOT NULL,                -- fencing token: claim and release raise it
-    worker      TEXT,
-    lease_s     REAL    NOT NULL,
-    lease_until REAL    NOT NULL,                -- when the lease ends, or when it was given back
-    pruned_at   REAL                             -- set: the events are gone, the id is not free
+    -- What it is: rowid is the order of admission, structure the hash of its durable calls then.
+    run_id TEXT NOT NULL PRIMARY KEY, generation INTEGER NOT NULL CHECK (generation >= 1),
+    workflow TEXT NOT NULL, version TEXT NOT NULL, structure TEXT NOT NULL,
+    -- How it stands: parent waits for it, from due_at on a worker may take it (NULL never).
+    status TEXT NOT NULL, parent TEXT, due_at REAL,
+    -- Crashes are attempts in a row that recorded nothing. The error is JSON, and there only while
+    -- the run needs attention.
+    attempts INTEGER NOT NULL CHECK (attempts >= 0), crashes INTEGER NOT NULL, error TEXT,
+    -- Who holds it: claim and release raise the fencing token, lease_until is when the lease ends,
+    -- or when it was given back.
+    token INTEGER NOT NULL, worker TEXT, lease_s REAL NOT NULL, lease_until REAL NOT NULL,
+    -- Set: the events are gone, the id is not free.
+    pruned_at REAL
 ) STRICT;
 
 CREATE INDEX runs_due ON runs (lease_until) WHERE due_at IS NOT NULL;
 
 CREATE TABLE events (
-    run_id      TEXT    NOT NULL REFERENCES runs (run_id),
-    generation  INTEGER NOT NULL,
-    seq         INTEGER NOT NULL CHECK (seq >= 1),
-    kind        TEXT    NOT NULL,
-    name        TEXT    NOT NULL,
-    payload     TEXT    NOT NULL,                -- JSON, ASCII
-    recorded_at REAL    NOT NULL,                -- seconds since the epoch
-    checksum    INTEGER NOT NULL,                -- CRC-32 over run, generation and the rest
-    PRIMARY KEY (run_id, generation, seq)        -- the second writer of a number is refused
+    run_id TEXT NOT NULL REFERENCES runs (run_id), generation INTEGER NOT NULL,
+    seq INTEGER NOT NULL CHECK (seq >= 1),
+    -- The payload is JSON in ASCII, recorded_at is in seconds since the epoch.
+    kind TEXT NOT NULL, name TEXT NOT NULL, payload TEXT NOT NULL, recorded_at REAL NOT NULL,
+    checksum INTEGER NOT NULL,             -- CRC-32 over run, generation and the rest
+    PRIMARY KEY (run_id, generation, seq)  -- the second writer of a number is refused
 ) STRICT, WITHOUT ROWID;

@@ -6,20 +6,18 @@ touches it. Leaves to others: what to do after a storage error, except that it r
 it is opened again.
 """
 
-import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from importlib import resources
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 from durable_mini import errors
 from durable_mini.events import Event, RunRow, checksum
-from durable_mini.journal import Journal, checked, row_from
+from durable_mini.journal import OnDisk, checked, make_event, row_from
 
 APPLICATION_ID = int.from_bytes(b"dMin")
 SCHEMA_VERSION = 2
@@ -32,14 +30,13 @@ _PLACES = ", ".join("?" * len(RunRow._fields))
 _CHANGES = ", ".join(f"{column} = excluded.{column}" for column in RunRow._fields[1:])
 # An update keeps the rowid, which is the order of admission.
 _PUT = f"INSERT INTO runs VALUES ({_PLACES}) ON CONFLICT DO UPDATE SET {_CHANGES}"  # noqa: S608
-_SELECT_EVENTS = "SELECT seq, kind, name, payload, recorded_at, checksum FROM events"
 _SELECT_STAND = (
-    "SELECT token, lease_until, (SELECT max(seq) FROM events WHERE run_id = ?1 AND generation = ?2)"
-    " FROM runs WHERE run_id = ?1 AND pruned_at IS NULL"
+    "SELECT token, lease_until, (SELECT ifnull(max(seq), 0) FROM events WHERE run_id = ?1"
+    " AND generation = ?2) FROM runs WHERE run_id = ?1 AND pruned_at IS NULL"
 )
 
 
-class SQLiteJournal(Journal):
+class SQLiteJournal(OnDisk):
     """Runs in a SQLite file; several processes may open the same one.
 
     Args:
@@ -52,24 +49,18 @@ class SQLiteJournal(Journal):
         StorageError: the file can't be opened or created.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
-        self.path, self._pid = Path(path).absolute(), os.getpid()
-        self._lock, self._broken = RLock(), ""
-        with self._translated():
-            _refuse_other_files(self.path)
-            address = f"{self.path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
-            self._db = sqlite3.connect(address, uri=True, timeout=0, check_same_thread=False)
-            self._db.isolation_level = None
-            # A flipped byte may not even be text: it has to be read before it can be refused.
-            self._db.text_factory = lambda stored: stored.decode(errors="replace")
-            try:
-                self._create_or_check()
-                # The last is for macOS, where fsync stops at the drive's cache.
-                for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON"):
-                    self._read(f"PRAGMA {setting}")
-            except BaseException:
-                self._db.close()
-                raise
+    def _begin(self, opened: ExitStack, read_only: bool) -> None:
+        _refuse_other_files(self.path)
+        address = f"{self.path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
+        connection = sqlite3.connect(address, uri=True, timeout=0, check_same_thread=False)
+        self._db = opened.enter_context(closing(connection))
+        self._db.isolation_level = None
+        # A flipped byte may not even be text: it has to be read before it can be refused.
+        self._db.text_factory = lambda stored: stored.decode(errors="replace")
+        self._create_or_check()
+        # The last is for macOS, where fsync stops at the drive's cache.
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON"):
+            self._do(f"PRAGMA {setting}")
 
     def _create_or_check(self) -> None:
         """Give a new file its tables and its name, or refuse one that another version made."""
@@ -79,7 +70,7 @@ class SQLiteJournal(Journal):
                 if not self._read("SELECT 1 FROM sqlite_schema"):
                     schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
                     for statement in (schema + _SIGNATURE).split(";\n"):
-                        self._db.execute(statement)
+                        self._do(statement)
         ((found,),) = self._read("PRAGMA user_version")
         if found != SCHEMA_VERSION:
             why = f"its schema is version {found}, this engine reads version {SCHEMA_VERSION}"
@@ -99,9 +90,9 @@ class SQLiteJournal(Journal):
 
     def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """See `Journal.events`."""
-        query = f"{_SELECT_EVENTS} WHERE run_id = ? AND generation = ? AND seq > ? ORDER BY seq"
-        found = self._read(query, row.run_id, row.generation, after)
-        return [checked(row, seq, Event(*e), c) for seq, (*e, c) in enumerate(found, after + 1)]
+        query = "SELECT * FROM events WHERE run_id = ? AND generation = ? AND seq > ? ORDER BY seq"
+        found = enumerate(self._read(query, row.run_id, row.generation, after), start=after + 1)
+        return [checked(row, seq, make_event(event), c) for seq, (_, _, *event, c) in found]
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`: SQLite's own check, and events that belong to no run."""
@@ -109,92 +100,53 @@ class SQLiteJournal(Journal):
         found = [text for (text,) in self._read("PRAGMA integrity_check") if text != "ok"]
         return found + [f"run {run_id} has events only" for (run_id,) in self._read(strays)]
 
-    def close(self) -> None:
-        """See `Journal.close`."""
-        if os.getpid() == self._pid:
-            self._db.close()
-
-    def _stand(self, row: RunRow) -> tuple[int, float, int]:
-        found = self._read(_SELECT_STAND, row.run_id, row.generation)
-        if not found:
-            raise errors.UnknownRunError(run_id=row.run_id, generation=row.generation)
-        token, lease_until, last = found[0]
-        return token, lease_until, last or 0
+    def _stand(self, row: RunRow) -> tuple[int | None, float, int]:
+        found = self._do(_SELECT_STAND, row.run_id, row.generation)
+        return found[0] if found else (None, 0.0, 0)
 
     def _put(self, row: RunRow) -> None:
-        self._db.execute(_PUT, row)
+        self._do(_PUT, *row)
+        if row.pruned_at is not None:
+            self._do("DELETE FROM events WHERE run_id = ?", row.run_id)
 
     def _insert(self, row: RunRow, event: Event) -> None:
         values = (row.run_id, row.generation, *event, checksum(row, event))
         try:
-            self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._do("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
         except sqlite3.IntegrityError as error:  # events that lost their run stand there
             raise errors.JournalCorruptError(str(error), row.run_id, event.seq) from error
-
-    def _delete(self, row: RunRow) -> None:
-        self._db.execute("DELETE FROM events WHERE run_id = ?", (row.run_id,))
 
     def _rows(self, clause: str, *values: Any) -> Iterator[RunRow]:
         return map(row_from, self._read(f"SELECT * FROM runs {clause}", *values))  # noqa: S608
 
     def _read(self, sql: str, *parameters: Any) -> list[Any]:
-        with self._translated():
-            return list(_retried(lambda: self._db.execute(sql, parameters).fetchall()))
+        with self._alone():
+            return self._do(sql, *parameters)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One durable transaction; after a failed one the journal takes no more."""
-        with self._translated():
-            if self._broken:
-                raise self._refused(f"refuses appends after a failed write ({self._broken})")
-            try:
-                with self._db:  # rolls back what doesn't come to its end
-                    _retried(lambda: self._db.execute("BEGIN IMMEDIATE"))
-                    yield
-                    _retried(lambda: self._db.execute("COMMIT"))
-            except sqlite3.Error as error:
-                self._broken = str(error)
-                raise
+        with self._alone(writing=True), self._db:  # rolls back what doesn't come to its end
+            self._do("BEGIN IMMEDIATE")
+            yield
+            self._do("COMMIT")
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """One thread at a time, in one process, with the errors of SQLite as the engine's.
+    def _do(self, sql: str, *parameters: Any) -> list[Any]:
+        """Execute a statement, whoever has to be waited for.
 
-        Damage is one thing, a disk that refuses is another.
+        With a little jitter: SQLite's own busy handler sleeps longer each time, so that of many
+        writers the unlucky one starves. Who has waited longer asks more often.
         """
-        if os.getpid() != self._pid:
-            raise self._refused("was opened before a fork; open it again in this process")
-        try:
-            with self._lock:
-                yield
-        except (sqlite3.Error, OSError) as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code == sqlite3.SQLITE_NOTADB:
-                raise errors.NotAJournalError(path=str(self.path), reason=str(error)) from error
-            if code == sqlite3.SQLITE_CORRUPT:
-                raise errors.JournalCorruptError(f"{self.path}: {error}") from error
-            raise self._refused(str(getattr(error, "strerror", error))) from error
-
-    def _refused(self, reason: str) -> errors.StorageError:
-        return errors.StorageError(path=str(self.path), reason=reason.rstrip("."))
-
-
-def _retried(work: Callable[[], Any]) -> Any:
-    """Wait for another writer with a little jitter; who has waited longer asks more often.
-
-    SQLite's own busy handler sleeps longer each time, so that of many writers the unlucky one
-    starves.
-    """
-    began = time.monotonic()
-    while True:
-        try:
-            return work()
-        except sqlite3.OperationalError as error:
-            busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            waited_s = time.monotonic() - began
-            if not busy or waited_s > BUSY_LIMIT_S:
-                raise
-        time.sleep(random.uniform(0.0005, 0.0015) / (1 + 50 * waited_s))
+        began = time.monotonic()
+        while True:
+            try:
+                return self._db.execute(sql, parameters).fetchall()
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                waited_s = time.monotonic() - began
+                if not busy or waited_s > BUSY_LIMIT_S:
+                    raise
+            time.sleep(random.uniform(0.0005, 0.0015) / (1 + 50 * waited_s))
 
 
 def _refuse_other_files(path: Path) -> None:
@@ -203,8 +155,6 @@ def _refuse_other_files(path: Path) -> None:
     SQLite has to do even this: closing a descriptor of our own would give up every lock that this
     process holds on the file, and with them the log of a journal that is open on it.
     """
-    if path.exists() and not path.is_file():
-        raise errors.NotAJournalError(path=str(path), reason="it is no regular file")
     if path.exists() and path.stat().st_size:
         with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as look:
             look.execute("PRAGMA writable_schema=ON")  # a file that is growing isn't damaged

@@ -300,7 +300,7 @@ class _Plan:
 
     def _prove(self, workflow: Workflow, new_id: str, history: Sequence[Event]) -> None:
         """Replay the successor's history against the new code."""
-        compared = self._engine._settings.compare_arguments
+        compared = self._engine.compare_arguments
         try:
             call, said = replay(workflow, history, new_id, 1, compare_arguments=compared)
         except NonDeterminismError as error:
