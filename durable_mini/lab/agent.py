@@ -8,12 +8,12 @@ world does with a request (`ledger`), where crashes fall (`crashes`).
 from typing import Any
 
 from durable_mini.context import Context
-from durable_mini.lab.ledger import AMOUNT, LLM_COST, Ledger
+from durable_mini.lab.ledger import AMOUNT, LLM_COST, Ledger, Outside
 from durable_mini.lab.shape import Shape, StepSpec
 from durable_mini.structure import Workflow, workflow
 
 
-def agent_in(world: Ledger) -> Workflow:
+def agent_in(world: Outside) -> Workflow:
     """The reference agent, working in a given world."""
 
     @workflow(name="reference_agent", version="1")

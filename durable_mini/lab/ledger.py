@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Protocol
 
 LLM_COST = 2.0
 AMOUNT = 40
@@ -31,6 +31,22 @@ class LedgerRow(NamedTuple):
     order: str
     body: Any
     key: str
+
+
+class Outside(Protocol):
+    """What the reference agent needs of the world, wherever that is."""
+
+    def think(self, task: str, about: Any, price: float = LLM_COST) -> str:
+        """Ask the model, which bills `price`."""
+
+    def charge(self, order: str, amount: int, *, idempotency_key: str) -> str:
+        """Charge the customer's card."""
+
+    def send_email(self, order: str, text: str, *, idempotency_key: str) -> str:
+        """Send the customer a mail."""
+
+    def update_crm(self, order: str, note: str, *, idempotency_key: str) -> str:
+        """Note in the customer records what was done."""
 
 
 class KeyReusedError(Exception):
