@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from durable_mini import DurableError
-from durable_mini.cli import journals
+from durable_mini.cli import journals, killing
 from durable_mini.cli.journals import AsJson
 from durable_mini.cli.printing import (
     ANSWER_IS_NO,
@@ -180,9 +180,10 @@ def bench(
     console().print(shown)
 
 
-# ---- journals ----------------------------------------------------------------------------------
+# ---- chaos and journals ------------------------------------------------------------------------
 
 for _command, _example in (
+    (killing.chaos, "chaos --runs 100 --crash-rate 0.2 --journal chaos.db"),
     (journals.runs, "runs journal.db --status failed --status needs_attention --older-than 2h"),
     (journals.show, "show journal.db t-1"),
     (journals.verify, "verify journal.db"),
