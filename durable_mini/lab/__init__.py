@@ -16,6 +16,8 @@ from durable_mini.lab.theory import STRATEGIES, exact
 
 if TYPE_CHECKING:
     from durable_mini.lab.experiment import chaos
+    from durable_mini.lab.exploring import explore, replay_schedule
+    from durable_mini.lab.sweep import sweep_journal
     from durable_mini.lab.world import Client, Switches, World
 
 __all__ = [
@@ -33,13 +35,22 @@ __all__ = [
     "agent_in",
     "chaos",
     "exact",
+    "explore",
     "reference_agent",
+    "replay_schedule",
     "shape_of",
     "shaped_agent",
     "simulate",
+    "sweep_journal",
 ]
 
-_HOMES = {"chaos": "experiment", "Client": "world", "Switches": "world", "World": "world"}
+_HOMES = {
+    "chaos": "experiment",
+    "explore": "exploring",
+    "replay_schedule": "exploring",
+    "sweep_journal": "sweep",
+    **dict.fromkeys(("Client", "Switches", "World"), "world"),
+}
 
 
 def __getattr__(name: str) -> Any:
