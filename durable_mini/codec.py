@@ -149,10 +149,8 @@ def detached(value: Any) -> Any:
         return value
     if kind is dict:
         return {key: detached(item) for key, item in value.items()}
-    if kind in (list, tuple):
-        return kind(map(detached, value))
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return kind._make(map(detached, value))
+    if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(value, "_make")):
+        return getattr(kind, "_make", kind)(map(detached, value))  # for a named tuple `_make`
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     if not fields and not isinstance(value, dict | list | set | bytearray):
         return value

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from durable_mini import errors
 from durable_mini.codec import check_name, decode, detached, digest_arguments, encode, round_trip
-from durable_mini.events import OUTSIDE, Entry, Event, EventKind, Position, RunRow, RunStatus, log
+from durable_mini.events import OUTSIDE, Event, EventKind, Position, RunRow, RunStatus, log
 from durable_mini.lease import Holder
 from durable_mini.replay import COUNTED, UNTRIED, Cursor, Found, stop_error
 from durable_mini.retry import Fn, RetryPolicy
@@ -33,19 +33,19 @@ __all__ = ["TIMED_OUT", "Context", "Effect", "Step", "in_threads", "in_turn"]
 Retry = RetryPolicy | None
 Cost = float | Callable[[Any], float]
 Probe = Callable[[Position, EventKind, str], None]
-Decide = Callable[[], dict[str, Any]]  # what is recorded of a fact
 Outcome = tuple[str, Any, Exception | None]  # a result as text and as read back, or an error
 Branches = Mapping[str, Callable[[], Outcome]]
 Ended = Generator[tuple[str, Outcome], None, None]
 Spread = Callable[[Branches], Ended]
-# A durable call: kind, name, body, arguments by place and by name, policy, cost, an effect's key. A
+# A durable call: name, kind, body, arguments by place and by name, policy, cost, an effect's key. A
 # plain tuple, since one is made for every step, and a named one takes eight times as long to make.
-_Call = tuple[EventKind, str, Fn, tuple[Any, ...], dict[str, Any], Retry, Cost, str | None]
+_Call = tuple[str, EventKind, Fn, tuple[Any, ...], dict[str, Any], Retry, Cost, str | None]
 _Asked = tuple[*_Call, str, list[str]]  # and the digest of its arguments, and their opaque types
 
 _KEY_SIGNS = str.maketrans({"/": "%2F", "#": "%23", "~": "%7E", "%": "%25"})
 # Looked up once: an enum's attribute takes as long as a call.
 _STEP, _EFFECT, _UNDO = EventKind.STEP, EventKind.EFFECT, EventKind.UNDO
+_ONCE = RetryPolicy(max_attempts=1)
 MAX_THREADS = 32
 
 
@@ -65,12 +65,9 @@ TIMED_OUT = _TimedOut.TIMED_OUT
 class LetGo(BaseException):
     """The attempt ends and the run doesn't: it is suspended, free for others, or continued as new.
 
-    `due_at` is from when on it may be taken again (seconds; None: when something arrives), `text`
-    the input of its next generation.
+    Arguments: its status; from when on it may be taken again (seconds; None: when something
+    arrives); the input of its next generation, as text.
     """
-
-    def __init__(self, status: RunStatus, due_at: float | None, text: str | None = None) -> None:
-        self.status, self.due_at, self.text = status, due_at, text
 
 
 @dataclass(slots=True)
@@ -90,28 +87,23 @@ class Undo:
 class Step:
     """A step as a branch of `gather`: `fn(*args, **kwargs)`, with what `Context.step` takes."""
 
-    kind = EventKind.STEP
-    key: str | None = None
-
     def __init__(
         self, fn: Fn, /, *args: Any, retry: Retry = None, cost: Cost = 0.0, **kwargs: Any
     ) -> None:
-        self.call = fn, args, kwargs, retry, cost
+        self.call: tuple[Any, ...] = _STEP, fn, args, kwargs, retry, cost, None
 
 
 class Effect(Step):
     """An effect as a branch of `gather`; `fn` also receives `idempotency_key=`."""
 
-    kind = EventKind.EFFECT
-
     def __init__(self, fn: Fn, /, *args: Any, key: str | None = None, **options: Any) -> None:
         super().__init__(fn, *args, **options)
-        self.key = key
+        self.call = _EFFECT, *self.call[1:6], key
 
 
 def in_threads(branches: Branches) -> Ended:
     """Run the branches of a `gather` side by side; each is given as it ends, and all are joined."""
-    with ThreadPoolExecutor(min(len(branches), MAX_THREADS)) as pool:
+    with ThreadPoolExecutor(MAX_THREADS) as pool:
         started = {pool.submit(body): name for name, body in branches.items()}
         for ended in as_completed(started):
             yield started[ended], ended.result()
@@ -145,27 +137,24 @@ class Context:
         self._journal, self._clock, self._probe = engine.journal, engine.clock, engine.probe
         self.cursor = Cursor(row.run_id, past, compare_arguments=engine.compare_arguments)
         self.stopped: BaseException | None = None  # what ended this attempt
-        self.child_id: str | None = None  # what the run waits for
         self.pivoted = self._unwinding = self._cancelled = False
-        self._thread, self.read_to = get_ident(), 0
-        self._body_of: str | None = None  # the step whose body is running
+        # Who may call, the step whose body is running, and the child that the run waits for.
+        self.driver, self._body_of, self.child_id = get_ident(), "", ""
         self._first: dict[str, Any] = {"crashes": 0}  # what its first commit changes
-        admitted = self.cursor.admitted
-        self.since: float = admitted.get("since", past[0].recorded_at)
-        self.began_with = admitted.get("began_with", admitted["input"])  # its first generation
         own = row.run_id.translate(_KEY_SIGNS) + f"~{row.generation}" * (row.generation > 1)
-        self._key_base = admitted.get("key_base", own)  # a migrated run goes on with the old keys
+        # A migrated run goes on with the old keys.
+        self._key_base = self.cursor.admitted.get("key_base", own)
         self._numbers, self._undos = Counter[tuple[str, str]](), list[Undo]()
         self._limits, self._watch_at = engine.budget.limits, int(engine.max_events * 0.8)
-        self._deadline = self.since + self._limits.get("max_seconds", inf)
+        self._deadline = self.cursor.admitted["since"] + self._limits.get("max_seconds", inf)
         # What came from outside: signals by id while they are unread, and children that ended.
-        self._signals, self._ended = dict[str, Event](), dict[str, Event]()
+        self.signals, self._ended = dict[str, Event](), dict[str, Event]()
         self._hear(past)
 
     @property
     def replaying(self) -> bool:
         """Whether the next durable call is answered from the journal, executing nothing."""
-        return self.cursor.replaying
+        return bool(self.cursor.ahead)
 
     # ---- steps and effects ----------------------------------------------------------------------
 
@@ -192,22 +181,20 @@ class Context:
         Crash:
             Before the commit the step is unknown, and the next attempt runs it again.
         """
-        return self._perform((_STEP, name, fn, args, kwargs, retry, cost, None))
+        return self._perform((name, _STEP, fn, args, kwargs, retry, cost, None))
 
-    def effect(
-        self, name: str, fn: Fn, /, *args: Any, key: str | None = None, **options: Any
-    ) -> Any:
+    def effect(self, name: str, fn: Fn, /, *args: Any, key: str | None = None, **more: Any) -> Any:
         """A step that touches the outside world: `fn` also receives `idempotency_key=`.
 
         The key is the same at every try and in every attempt: run id and name, with `#2`, `#3` …
         for a name that the run repeats. `key` replaces it with one of the business operation.
-        Otherwise as `step`: `options` are `retry`, `cost`, and what `fn` takes by name.
+        Otherwise as `step`: `more` is `retry`, `cost`, and what `fn` takes by name.
 
         Crash:
             In the crash window, after the effect and before the commit, the next attempt repeats
             the call. Only a receiver that knows the key can drop the repeat.
         """
-        return self._perform((_EFFECT, name, *Step(fn, *args, **options).call, key))
+        return self._perform((name, *Effect(fn, *args, key=key, **more).call))
 
     def now(self) -> float:
         """The time when this was first executed, in seconds since the epoch; recorded.
@@ -244,15 +231,11 @@ class Context:
             What was recorded stays; the other branches run again, with the same keys.
         """
         self._guard(EventKind.STEP, ", ".join(map(str, calls)))
-        steps = {
-            n: given if isinstance(given, Step) else Step(*given) for n, given in calls.items()
-        }
-        made = {n: self._asked((step.kind, n, *step.call, step.key)) for n, step in steps.items()}
-        done, waiting = {}, {name: (call[0], call[8]) for name, call in made.items()}
+        steps = [given if isinstance(given, Step) else Step(*given) for given in calls.values()]
+        made = {n: self._asked((n, *step.call)) for n, step in zip(calls, steps, strict=True)}
+        waiting = {name: (call[1], call[8]) for name, call in made.items()}
         try:
-            while waiting and (found := self.cursor.take_any(waiting)):
-                done[found[0]] = found[1]
-                del waiting[found[0]]
+            done = self.cursor.take_any(waiting)
             done |= self._execute({name: made[name] for name in waiting}, self._engine.spread)
         except BaseException as stop:
             self._stop(stop)
@@ -291,17 +274,13 @@ class Context:
         due_at = inf if begun["due_at"] is None else begun["due_at"]
 
         def outcome() -> Any:
-            for signal in self._signals.values():
-                in_time = signal.seq < wait_seq or signal.recorded_at <= due_at
-                if signal.name == name and in_time:
-                    return signal.payload
-            return self._wait_until(due_at)
+            own = (signal for signal in self.signals.values() if signal.name == name)
+            in_time = (s.payload for s in own if s.seq < wait_seq or s.recorded_at <= due_at)
+            return next(in_time, None) or self._wait_until(due_at)
 
         _, got = self._fact(name, outcome, EventKind.RECEIVED, EventKind.TIMED_OUT)
-        if "result" not in got:
-            return TIMED_OUT
-        self._signals.pop(got["signal_id"], None)
-        return got["result"]
+        self.signals.pop(got.get("signal_id"), None)
+        return got.get("result", TIMED_OUT)
 
     def child(self, workflow: Workflow, input: Any = None, run_id: str | None = None) -> Any:
         """Run another workflow as a run of its own, and return its result.
@@ -333,7 +312,6 @@ class Context:
         self.child_id = child_id
         self._fact(child_id, begin, EventKind.CHILD, args=digest)
         found = self._fact(child_id, join, EventKind.JOINED)
-        self.child_id = None
         return self._answer(child_id, found)
 
     def continue_as_new(self, input: Any = None) -> NoReturn:
@@ -381,7 +359,8 @@ class Context:
         """
         check_name(patch_id, "patch id")
         self._guard(EventKind.PATCH, patch_id)
-        taken = self.cursor.decision(patch_id)
+        self.cursor.unasked.pop(patch_id, None)
+        taken = self.cursor.decided.get(patch_id)
         if taken is None:
             taken = self._patches.setdefault(patch_id, not self.replaying)
             if not self.replaying or self.cursor.next_is(EventKind.STOP):  # it ended here last time
@@ -405,10 +384,8 @@ class Context:
             Once registered it is known to every later attempt; a crash among the undos goes on with
             the first that isn't recorded.
         """
-        if {"idempotency_key", "effect_key"} & kwargs.keys():
-            raise TypeError(f"compensation {name!r}: the engine hands the keys out")
-        if not callable(fn):
-            raise TypeError(f"compensation {name!r} takes a function")
+        if not callable(fn) or {"idempotency_key", "effect_key"} & kwargs.keys():
+            raise TypeError(f"compensation {name!r} takes a function, and its keys from the engine")
         self._fact(name, dict, EventKind.COMPENSATE, args=digest_arguments(args, kwargs)[0])
         key = f"{self._numbered('undo', name)}~undo"
         effect_key = self._key(name, self._numbers["effect", name] + 1)  # of the next of that name
@@ -416,7 +393,7 @@ class Context:
         def body(*args: Any, **kwargs: Any) -> Any:
             return fn(*args, effect_key=undo.effect_key, **kwargs)
 
-        call = _UNDO, name, body, detached(args), detached(kwargs), None, 0.0, key
+        call = name, _UNDO, body, detached(args), detached(kwargs), None, 0.0, key
         undo = Undo(name, call, effect_key)
         self._undos.append(undo)
 
@@ -451,9 +428,9 @@ class Context:
     def _perform(self, asked: _Call) -> Any:
         """Answer a durable call from the journal, or execute it until it has an outcome."""
         call = self._asked(asked)
-        name = call[1]
+        name = call[0]
         try:
-            found = self.cursor.take(call[0], name, call[8])
+            found = self.cursor.take(call[1], name, call[8])
             if found is None and not self.cursor.tried:  # most calls need one try, and no loop
                 self._look(call)
                 found = self._settle(call, self._try(call))
@@ -465,7 +442,7 @@ class Context:
 
     def _asked(self, call: _Call) -> _Asked:
         """A call that can be made at all: with its key, if it is an effect, and its digest."""
-        kind, name, fn, args, kwargs, retry, cost, key = call
+        name, kind, fn, args, kwargs, retry, cost, key = call
         self._guard(kind, name)
         check_name(name, "step name")
         if not callable(fn) or not (retry is None or isinstance(retry, RetryPolicy)):
@@ -475,7 +452,7 @@ class Context:
         if kind is _EFFECT:
             key = self._effect_key(name, key, kwargs)
         digest, opaque = digest_arguments(args, kwargs)
-        return kind, name, fn, args, kwargs, retry, cost, key, digest, opaque
+        return name, kind, fn, args, kwargs, retry, cost, key, digest, opaque
 
     def _answer(self, name: str, found: Found, key: str | None = None) -> Any:
         """What the code sees of a call that is recorded."""
@@ -492,12 +469,12 @@ class Context:
         """Try calls that the journal doesn't know until each has an outcome, committed at once."""
         done, tried = dict[str, Found](), self.cursor.tried
         while waiting:
-            due_at = {n: tried.get((call[0], n), UNTRIED)[1] for n, call in waiting.items()}
-            self._look()
-            self._wait_until(min(due_at.values()), patient=self._holder.patient)
+            due_at = {n: tried.get((call[1], n), UNTRIED)[1] for n, call in waiting.items()}
             now = self._clock.now()
             ready = {name: call for name, call in waiting.items() if due_at[name] <= now}
             self._look(*ready.values())
+            if not ready:  # what is due after the wait, the next round looks at
+                self._wait_until(min(due_at.values()), patient=self._holder.patient)
             bodies = {name: partial(self._try, call) for name, call in ready.items()}
             with closing(spread(bodies)) as outcomes:
                 for name, outcome in outcomes:
@@ -508,7 +485,7 @@ class Context:
 
     def _try(self, call: _Asked) -> Outcome:
         """One try: the result's text and the result as it reads back, or what it failed with."""
-        kind, name, fn, args, kwargs, _, _, key, _, _ = call
+        name, kind, fn, args, kwargs, _, _, key, _, _ = call
         if self._probe is not None:
             self._probe(Position.BEFORE, kind, name)
         given = detached(kwargs) if kwargs else {}
@@ -524,38 +501,35 @@ class Context:
             # Stable fields: a traceback would differ at the next attempt.
             text = encode({"type": type(error).__name__, "message": errors.message_of(error)})
             return text, decode(text), error
-        finally:
-            self._body_of = None
 
     def _settle(self, call: _Asked, outcome: Outcome) -> Found | None:
         """Commit how a try ended: what replay will find, or None where another is to follow."""
-        kind, name, _, _, _, retry, cost, key, digest, opaque = call
+        name, kind, _, _, _, retry, cost, key, digest, opaque = call
         text, value, error = outcome
+        self._body_of = ""
         if self.stopped is not None:  # by a durable call in the body: the code's fault, no outcome
             raise self.stopped
-        said, spent = f'{{"args":"{digest}"', 0.0
         failed, _ = self.cursor.tried.pop((kind, name), UNTRIED)
+        said, what, spent = f'{{"args":"{digest}"', "result" if error is None else "error", 0.0
         if error is None and cost != 0.0:
             spent = _check_number(cost(decode(text)) if callable(cost) else cost, "the cost")
         if opaque or key or failed or spent:
             more = {"opaque": opaque, "key": key, "tries": failed and failed + 1, "cost": spent}
-            said += "".join(f',"{what}":{encode(fact)}' for what, fact in more.items() if fact)
-        if error is None:
-            self.cursor.count(kind, spent)
-            return self._commit(kind, name, f'{said},"result":{text}}}'), {"result": value}
-        tries, policy, undo = failed + 1, retry or RetryPolicy(max_attempts=1), kind is _UNDO
-        if not undo and not policy.allows(tries, error):
-            self.cursor.count(kind, 0.0)
-            return self._commit(kind, name, f'{said},"error":{text}}}'), {"error": value}
-        due_at = 0.0 if undo else float(self._clock.now() + policy.delay_s(tries))
+            said += "".join(f',"{fact}":{encode(more[fact])}' for fact in more if more[fact])
+        undo, policy = kind is _UNDO, retry or _ONCE
+        if error is None or not (undo or policy.allows(failed + 1, error)):
+            self.cursor.steps += kind in COUNTED
+            self.cursor.spent += spent
+            return self._commit(kind, name, f'{said},"{what}":{text}}}'), {what: value}
+        due_at = 0.0 if undo else float(self._clock.now() + policy.delay_s(failed + 1))
         said += f',"of":"{kind}","error":{text},"due_at":{due_at!r}}}'
         seq = self._commit(EventKind.TRY, name, said)
         if undo:  # never final: a person mends the cause, and it is tried again
             raise errors.CompensationFailedError(run_id=self.run_id, step=name, seq=seq, **value)
-        self.cursor.tried[kind, name] = tries, due_at
+        self.cursor.tried[kind, name] = failed + 1, due_at
         return None
 
-    def _fact(self, name: str, decide: Decide, *kinds: EventKind, args: str | None = None) -> Found:
+    def _fact(self, name: str, decide: Fn, *kinds: EventKind, args: str | None = None) -> Found:
         """A fact of the run: as recorded, or decided now and recorded.
 
         It is of the first kind, and of the last one where nothing is what was decided. `args` is
@@ -589,8 +563,7 @@ class Context:
         entry = kind, name, text, self._clock.now()
         seq: int = self._journal.append(self._row, entry, expected=expected, **self._first)
         self._first = {} if seq else self._first
-        if seq == self.read_to + 1:
-            self.read_to = seq
+        self.read_to += seq == self.read_to + 1
         if self._probe is not None and seq:
             self._probe(Position.AFTER, kind, name)
         return seq
@@ -609,7 +582,7 @@ class Context:
         if last > self.read_to:
             self._hear(self._journal.events(self._row, self.read_to))
         if self._holder.stopping():
-            raise LetGo(RunStatus.PENDING, 0.0)
+            raise LetGo(RunStatus.PENDING, 0.0, None)
         if self._unwinding:
             return
         if last >= self._watch_at:
@@ -625,20 +598,19 @@ class Context:
 
     def _hear(self, events: Sequence[Event]) -> None:
         """Put what came from outside where the code will ask for it."""
-        for event in (event for event in events if event.kind in OUTSIDE):
-            if event.kind is EventKind.SIGNAL:
-                self._signals[event.payload["signal_id"]] = event
-            elif event.kind is EventKind.CHILD_ENDED:
-                self._ended.setdefault(event.name, event)
-            self._cancelled |= event.kind is EventKind.CANCEL
+        heard = [event for event in events if event.kind in OUTSIDE]
+        signals = (event for event in heard if event.kind is EventKind.SIGNAL)
+        self.signals |= {signal.payload["signal_id"]: signal for signal in signals}
+        self._ended |= {event.name: event for event in heard if event.kind is EventKind.CHILD_ENDED}
+        self._cancelled |= any(event.kind is EventKind.CANCEL for event in heard)
         self.read_to = events[-1].seq
 
     def _judge(self, calls: Sequence[_Asked]) -> None:
         """End the run if these calls would use more than its budget."""
         now, cursor = self._clock.now(), self.cursor
-        known = cursor.spent + sum(call[6] for call in calls if not callable(call[6]))
-        steps = cursor.steps + sum(call[0] in COUNTED for call in calls)
-        used = {"max_seconds": now - self.since, "max_steps": steps, "max_cost": known}
+        used: dict[str, float] = {"max_seconds": now - cursor.admitted["since"]}
+        used["max_steps"] = cursor.steps + sum(call[1] in COUNTED for call in calls)
+        used["max_cost"] = cursor.spent + sum(call[6] for call in calls if not callable(call[6]))
         for limit, allowed in self._limits.items():
             late = limit == "max_seconds" and now >= self._deadline
             if late or used[limit] > allowed:
@@ -660,7 +632,7 @@ class Context:
         while (wait_s := due_at - self._clock.now()) > 0:
             if not patient:
                 wake_at = min(due_at, inf if self._unwinding or self.pivoted else self._deadline)
-                raise LetGo(RunStatus.SUSPENDED, None if wake_at == inf else wake_at)
+                raise LetGo(RunStatus.SUSPENDED, None if wake_at == inf else wake_at, None)
             self._clock.sleep(wait_s)
         return {}
 
@@ -684,33 +656,22 @@ class Context:
         return self._key(name, self._numbers[what, name])
 
     def _key(self, name: str, count: int) -> str:
-        key = f"{self._key_base}/{name.translate(_KEY_SIGNS)}"
-        return key if count == 1 else f"{key}#{count}"
+        return f"{self._key_base}/{name.translate(_KEY_SIGNS)}" + f"#{count}" * (count > 1)
 
     def _guard(self, kind: EventKind, name: str) -> None:
         """Refuse a durable call that replay couldn't find again, and any call after a stop."""
         if self.stopped is not None:
             raise self.stopped
-        if self._body_of is None and get_ident() == self._thread:
-            return
-        reason = "from another thread" if self._thread else "after the attempt ended"
-        if self._body_of is not None:
-            reason = f"inside the body of step {self._body_of!r}"
-        call = f"{kind} {name!r}"
-        self._stop(errors.DurableCallError(run_id=self.run_id, call=call, reason=reason))
+        if self._body_of or get_ident() != self.driver:
+            reason = "from another thread" if self.driver else "after the attempt ended"
+            reason = f"inside the body of step {self._body_of!r}" if self._body_of else reason
+            call = f"{kind} {name!r}"
+            self._stop(errors.DurableCallError(run_id=self.run_id, call=call, reason=reason))
 
     def _stop(self, reason: BaseException) -> NoReturn:
         """End this attempt: every later durable call raises the first reason again."""
         self.stopped = self.stopped or reason
         raise reason
-
-    def unread(self) -> list[Entry]:
-        """The signals that nobody has read, in the order of their arrival."""
-        return [signal[1:] for signal in self._signals.values()]
-
-    def leave(self) -> None:
-        """Refuse durable calls from now on."""
-        self._thread = 0  # no thread is the driving one any more
 
 
 def _check_number(value: Any, what: str) -> float:

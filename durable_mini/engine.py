@@ -25,10 +25,13 @@ from durable_mini.lease import Heart, Holder
 from durable_mini.retry import Budget
 from durable_mini.structure import Structure, Workflow, structure
 
+# One for all that beats alike in a process; a thread doesn't survive a fork.
+_heart_of = cache(lambda _pid, heartbeat_s: Heart(heartbeat_s))
+
 
 @dataclass(eq=False, repr=False)
 class Engine:
-    """Drives the runs of one journal.
+    """Drives the runs of one journal; `registered` has the workflows by name and version.
 
     Args:
         journal: where runs are kept; the engine doesn't close it.
@@ -60,9 +63,9 @@ class Engine:
     spread: Spread = in_threads
 
     def __post_init__(self, workflows: Iterable[Workflow]) -> None:
-        self._workflows: dict[tuple[str, str], Workflow] = {}
+        self.registered: dict[tuple[str, str], Workflow] = {}
         for workflow in workflows:
-            known = self._workflows.setdefault((workflow.name, workflow.version), workflow)
+            known = self.registered.setdefault((workflow.name, workflow.version), workflow)
             if known is not workflow:
                 raise ValueError(f"two workflows are {workflow!r}. Next: give one another version.")
             structure(workflow)
@@ -107,13 +110,11 @@ class Engine:
         over = self.journal.row(run_id) if reuse else None
         over = over if over is not None and over.status in ENDED else None
         generation, token = (over.generation + 1, over.token + 1) if over else (1, 0)
-        identity = run_id, generation, workflow.name, workflow.version, found.hash
-        row = RunRow(*identity, RunStatus.PENDING, parent and parent.run_id, token=token)
+        of = run_id, generation, workflow.name, workflow.version, found.hash, RunStatus.PENDING
+        row = RunRow(*of, parent and parent.run_id, token=token, lease_until=self.clock.now())
         _refuse_changed(row, found.calls, structure(workflow).calls)
-        origin = {"parent": row.parent} if parent else {}
-        entry = self._admission(row, found, text, **origin)
-        row = row._replace(lease_until=entry[3])
-        if not self.journal.admit((row, [entry]), over, parent):
+        more = {"parent": row.parent} if parent else {}
+        if not self.journal.admit((row, [self._admission(row, found, text, **more)]), over, parent):
             self._refuse_conflict(row, value)
         return run_id
 
@@ -136,16 +137,14 @@ class Engine:
             that isn't.
         """
         holder = Holder(f"resume-{os.getpid()}", patient=True)
-        driven = False
-        while True:
+        run: Run | None = None
+        while run is None or run.status not in ENDED | {RunStatus.NEEDS_ATTENTION}:
             row = self.journal.find(run_id)
             due = row.due_at is not None and row.due_at <= self.clock.now()
-            if row.status in ENDED or (driven and not due and not self._drive_child(row)):
+            if row.status in ENDED or (run and not due and not self._drive_child(run_id)):
                 return self.describe(run_id)
             run = self.drive(row, holder)
-            if run is not None and run.status in ENDED | {RunStatus.NEEDS_ATTENTION}:
-                return run
-            driven = run is not None
+        return run
 
     def run(self, workflow: Workflow, input: Any = None, *, run_id: str | None = None) -> Run:
         """`start` and `resume` in one call; what these raise, and what a crash leaves, holds here.
@@ -226,8 +225,7 @@ class Engine:
         """
         row, history = self._read(run_id)
         last = [event for event in history if event.kind not in events.OUTSIDE][-1]
-        failed = last.kind is EventKind.TRY and last.payload["of"] == EventKind.UNDO
-        if row.status is not RunStatus.NEEDS_ATTENTION or not failed:
+        if row.status is not RunStatus.NEEDS_ATTENTION or last.payload.get("of") != EventKind.UNDO:
             why = f"run {run_id} is {row.status}: no compensation of it has failed"
             raise errors.DurableError(why, run_id=run_id)
         return self.resume(run_id)
@@ -278,17 +276,12 @@ class Engine:
     def orphans(self) -> list[events.Orphan]:
         """The runs that haven't ended and that no registered workflow version accepts, and why."""
         found = []
-        for run in self.runs():
-            row, history = self._read(run.run_id)
+        for row in (row for row in self.journal.rows() if row.status not in ENDED):
             try:
-                self._accepting(row, history[0].payload)
+                self._accepting(*self._read(row.run_id))
             except (errors.UnknownWorkflowError, errors.StructureChangedError) as error:
-                found += [events.Orphan(run, str(error))] if run.status not in ENDED else []
+                found.append(events.Orphan(row.run_id, str(error)))
         return found
-
-    def registers(self, row: RunRow) -> bool:
-        """Whether this engine has the workflow and the version of a run."""
-        return (row.workflow, row.version) in self._workflows
 
     # ---- one attempt ----------------------------------------------------------------------------
 
@@ -311,8 +304,7 @@ class Engine:
         now, history = self._read(row.run_id)
         if now != row:
             return None
-        admitted = history[0].payload
-        workflow, patches = self._accepting(row, admitted)
+        workflow, patches = self._accepting(row, history)
         if row.crashes >= self.budget.max_attempts and row.status is not RunStatus.NEEDS_ATTENTION:
             why = f"{row.crashes} attempts in a row crashed and recorded nothing"
             return self._give_up(row, RunError("CrashLoop", why), crashes=row.crashes)
@@ -327,7 +319,7 @@ class Engine:
         with _heart_of(os.getpid(), holder.heartbeat_s).holding(self.journal, held, self.clock):
             context = Context(self, held, history, patches, holder)
             try:
-                return self._attempt(workflow, held, context, admitted["input"])
+                return self._attempt(workflow, held, context, history[0].payload["input"])
             except LetGo as why:
                 return self._let_go(held, context, why)
             except errors.NO_BUGS:
@@ -338,7 +330,7 @@ class Engine:
                     raise
                 return run
             finally:
-                context.leave()
+                context.driver = 0  # no thread is the driving one any more
 
     def _attempt(self, workflow: Workflow, row: RunRow, context: Context, value: Any) -> Run:
         """Call the workflow function and record what it came to; raise what is no ending."""
@@ -354,10 +346,9 @@ class Engine:
             status, text = RunStatus.COMPLETED, f'{{"result":{text}}}'
         elif isinstance(outcome, errors.VERDICTS) and not context.pivoted:
             cancelled = isinstance(outcome, errors.RunCancelledError)
-            child = self.journal.row(context.child_id or "") if cancelled else None
-            if child is not None and child.parent == row.run_id:
-                with suppress(errors.DurableError):  # past its point of no return: it goes on
-                    self.cancel(child.run_id)
+            with suppress(errors.DurableError):  # no child, or past its point of no return
+                if cancelled and self.journal.find(context.child_id).parent == row.run_id:
+                    self.cancel(context.child_id)
             context.unwind()
             context.cursor.finish("the run to fail")
             status = RunStatus.CANCELLED if cancelled else RunStatus.FAILED
@@ -374,27 +365,28 @@ class Engine:
 
     def _let_go(self, row: RunRow, context: Context, why: LetGo) -> Run:
         """Give a run back: suspended, to another worker, or as its next generation."""
-        entry, opens, freed = None, [], self._freed(row, why.status, why.due_at)
-        if why.text is not None:
-            found, cursor = structure(self._workflows[row.workflow, row.version]), context.cursor
-            carried = {"spent": [cursor.spent, cursor.steps], "since": context.since}
-            carried["began_with"] = context.began_with
-            admission = self._admission(row, found, why.text, **carried)
+        status, due_at, text = why.args
+        entry, opens, freed = None, [], self._freed(row, status, due_at)
+        if text is not None:
+            found, cursor = structure(self.registered[row.workflow, row.version]), context.cursor
+            carried = {name: cursor.admitted[name] for name in ("since", "began_with")}
+            carried["spent"] = [cursor.spent, cursor.steps]
+            first = self._admission(row, found, text, **carried)
             after = row._replace(generation=row.generation + 1, structure=found.hash, **freed)
-            opens = [(after, [admission, *context.unread()])]
-            entry = self._entry(EventKind.CONTINUED, row.workflow, f'{{"input":{why.text}}}')
+            opens = [(after, [first, *(signal[1:] for signal in context.signals.values())])]
+            entry = self._entry(EventKind.CONTINUED, row.workflow, f'{{"input":{text}}}')
         if not self.journal.append(row, entry, expected=context.read_to, opens=opens, **freed):
             # Something arrived in this very moment: the next attempt will see it.
-            self.journal.update(row, **self._freed(row, RunStatus.PENDING, 0.0))
+            self.journal.append(row, None, **self._freed(row, RunStatus.PENDING, 0.0))
         return self.describe(row.run_id)
 
     def _give_up(self, row: RunRow, error: Exception | RunError, **more: Any) -> Run:
         """Let a run wait for a person; not if somebody else has it meanwhile."""
         told = error if isinstance(error, RunError) else _run_error(error)
         log.error("run %s needs attention: %s", row.run_id, told, extra={"run_id": row.run_id})
-        freed = self._freed(row, RunStatus.NEEDS_ATTENTION, None)
+        changes = {**self._freed(row, RunStatus.NEEDS_ATTENTION, None), **more}
         with suppress(errors.LeaseLostError):
-            self.journal.update(row, **{**freed, "error": encode(told._asdict()), **more})
+            self.journal.append(row, None, error=encode(told._asdict()), **changes)
         return self.describe(row.run_id)
 
     def _freed(self, row: RunRow, status: RunStatus, due_at: float | None) -> dict[str, Any]:
@@ -424,10 +416,9 @@ class Engine:
 
             self.journal.request(requested.parent, asks)  # only an earlier generation may know
 
-    def _drive_child(self, row: RunRow) -> bool:
+    def _drive_child(self, run_id: str) -> bool:
         """Drive the child that a suspended run waits for; whether that brought it on."""
-        _, history = self._read(row.run_id)
-        waits = [event.name for event in history if event.kind is EventKind.CHILD]
+        waits = [event.name for event in self.history(run_id) if event.kind is EventKind.CHILD]
         child = self.journal.row(waits[-1]) if waits else None
         if child is None or child.status in ENDED | {RunStatus.NEEDS_ATTENTION}:
             return False
@@ -437,19 +428,20 @@ class Engine:
     # ---- reading --------------------------------------------------------------------------------
 
     def _registered(self, name: str, version: str, run_id: str) -> Workflow:
-        if (name, version) not in self._workflows:
-            known = ", ".join(f"{other!r} version {of!r}" for other, of in self._workflows)
+        if (name, version) not in self.registered:
+            known = ", ".join(f"{other!r} version {of!r}" for other, of in self.registered)
             facts = {"workflow": name, "version": version, "registered": known or "none"}
             raise errors.UnknownWorkflowError(run_id=run_id, **facts)
-        return self._workflows[name, version]
+        return self.registered[name, version]
 
-    def _accepting(self, row: RunRow, admitted: Any) -> tuple[Workflow, dict[str, bool]]:
+    def _accepting(self, row: RunRow, history: list[Event]) -> tuple[Workflow, dict[str, bool]]:
         """The code that may go on with a run, and for each of its patches whether the run knows it.
 
         Raises:
             UnknownWorkflowError, StructureChangedError: there is none.
         """
         workflow = self._registered(row.workflow, row.version, row.run_id)
+        admitted = history[0].payload
         known = admitted.get("patches", [])
         found = structure(workflow, known)
         _refuse_changed(row, admitted["calls"], found.calls)
@@ -472,17 +464,11 @@ class Engine:
     def _admission(self, row: RunRow, found: Structure, text: str, **more: Any) -> events.Entry:
         """The event that a generation begins with; `text` is its input."""
         patches = {"patches": found.patches} if found.patches else {}
-        head = encode({"calls": found.calls, **patches, **more})
+        head = encode({"version": row.version, "calls": found.calls, **patches, **more})
         return self._entry(EventKind.ADMITTED, row.workflow, f'{head[:-1]},"input":{text}}}')
 
     def _entry(self, kind: EventKind, name: str, text: str) -> events.Entry:
         return kind, name, text, self.clock.now()
-
-
-@cache
-def _heart_of(_pid: int, heartbeat_s: float) -> Heart:
-    """One for all that beats alike in a process; a thread doesn't survive a fork."""
-    return Heart(heartbeat_s)
 
 
 def _asked(row: RunRow, value: Any) -> str:
@@ -494,8 +480,7 @@ def _asked(row: RunRow, value: Any) -> str:
 def _told(row: RunRow, value: Any, last: Any, waits: str | None, cost: float) -> Run:
     """A run as its row has it, and what ended or stopped it."""
     error = RunError(**last["error"]) if last.get("error") else None
-    result = last.get("result")
-    return Run(*row[:4], row.status, value, result, error, waits, row.attempts, cost)
+    return Run(*row[:4], row.status, value, last.get("result"), error, waits, row.attempts, cost)
 
 
 def _refuse_changed(row: RunRow, recorded: Sequence[str], requested: Sequence[str]) -> None:

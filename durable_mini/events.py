@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Sequence
 from enum import StrEnum
-from math import inf
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -35,17 +34,17 @@ class EventKind(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """How a run stands. The values are stored: they are never renamed."""
+    """How a run stands. The values are stored: they are never renamed.
 
-    PENDING = "pending"
-    """Ready for an attempt: admitted, continued, or released by its worker."""
-    RUNNING = "running"
-    """An attempt has begun and has not ended; after a crash it still says so."""
-    SUSPENDED = "suspended"
-    """Waiting for a time, a signal or a child, and holding nothing."""
+    A pending run is ready for an attempt: admitted, continued, or released by its worker. Of a
+    running one an attempt has begun and has not ended; after a crash it still says so. A suspended
+    one waits for a time, a signal or a child, and holds nothing. One that needs attention has code
+    at fault, not the run: repair it, then resume. Workers skip it.
+    """
+
+    PENDING, RUNNING, SUSPENDED = "pending", "running", "suspended"
     COMPLETED, FAILED, CANCELLED = "completed", "failed", "cancelled"
     NEEDS_ATTENTION = "needs_attention"
-    """The code, not the run, is at fault: repair it, then resume. Workers skip it."""
 
 
 ENDED: frozenset[str] = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
@@ -59,14 +58,13 @@ OUTSIDE: frozenset[str] = frozenset({EventKind.SIGNAL, EventKind.CANCEL, EventKi
 
 
 class Position(StrEnum):
-    """Where in a live durable call a process can die: places that leave different things behind."""
+    """Where in a live durable call a process can die: places that leave different things behind.
 
-    BEFORE = "before"
-    """Nothing has happened yet."""
-    WINDOW = "window"
-    """The work is done and no journal knows: the crash window."""
-    AFTER = "after"
-    """The journal has the event; only this process's memory is lost."""
+    Before: nothing has happened yet. In the crash window: the work is done and no journal knows.
+    After: the journal has the event; only this process's memory is lost.
+    """
+
+    BEFORE, WINDOW, AFTER = "before", "window", "after"
 
 
 class Event(NamedTuple):
@@ -166,13 +164,8 @@ class Run(NamedTuple):
 class Orphan(NamedTuple):
     """A run that no registered workflow version accepts, and why."""
 
-    run: Run
+    run_id: str
     reason: str
-
-    @property
-    def run_id(self) -> str:
-        """The run's id."""
-        return self.run.run_id
 
 
 _WAITING = {"wait": "signal", "timer": "timer", "child": "child", "try": "the next try of"}
@@ -180,11 +173,10 @@ _WAITING = {"wait": "signal", "timer": "timer", "child": "child", "try": "the ne
 
 def waiting_for(events: Sequence[Event]) -> str | None:
     """What the history of a suspended run says that it waits for."""
-    latest = {event.name: event for event in events if event.kind not in OUTSIDE}
-    waits = [event for event in latest.values() if event.kind in _WAITING]
+    latest = {event.name: event for event in events if event.kind not in OUTSIDE}.values()
+    waits = {event: event.payload.get("due_at") for event in latest if event.kind in _WAITING}
     if not waits:
         return None
-    event = min(waits, key=lambda event: event.payload.get("due_at") or inf)
-    due_at = event.payload.get("due_at")
+    event, due_at = min(waits.items(), key=lambda wait: (wait[1] is None, wait[1]))
     until = "" if due_at is None else f" until {due_at:.15g}"
     return f"{_WAITING[event.kind]} {event.name!r}{until}"

@@ -63,7 +63,7 @@ class Heart:
             with self._lock:
                 for (journal, row), clock in list(self._held.items()):
                     try:
-                        journal.update(row, lease_until=clock.now() + row.lease_s)
+                        journal.append(row, None, lease_until=clock.now() + row.lease_s)
                     except LeaseLostError:  # or given back a moment ago: whoever drives will see
                         del self._held[journal, row]
                     except DurableError as error:

@@ -83,8 +83,7 @@ class Budget:
     max_attempts: int = 100
 
     def __post_init__(self) -> None:
-        sound = all(0 <= limit < inf for limit in self.limits.values())
-        if not sound or self.max_attempts < 1:
+        if self.max_attempts < 1 or not all(0 <= limit < inf for limit in self.limits.values()):
             raise ValueError(f"{self}: limits from 0, max_attempts from 1")
 
     @property

@@ -14,7 +14,7 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from hashlib import sha256
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -30,10 +30,8 @@ _FIRST = frozenset({"name", "calls", "workflow"})  # what the first argument may
 _READ_ONLY = frozenset({"run_id", "generation", "attempt", "replaying"})
 
 # Nodes of which a part may run more or less often than the node, and the parts that run as often.
-_NESTING = (
-    *(ast.If, ast.IfExp, ast.Try, ast.TryStar, ast.match_case, ast.BoolOp, ast.For, ast.While),
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, _Function),
-)
+_NESTING = ast.If, ast.IfExp, ast.Try, ast.TryStar, ast.match_case, ast.BoolOp, ast.For, ast.While
+_COMPREHENDED = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension
 _AS_OFTEN = frozenset({"test", "target", "iter", "generators", "args", "decorator_list"})
 _WORDS = {"orelse": "else", "handlers": "except", "finalbody": "finally"}
 
@@ -53,8 +51,14 @@ class Structure(NamedTuple):
 class Workflow:
     """A workflow function under a name and a version; made by `@workflow`, callable like it."""
 
-    def __init__(self, fn: FunctionType, name: str, version: str) -> None:
-        self.fn, self.name, self.version = fn, name, version
+    def __init__(self, fn: Any, name: str | None, version: str) -> None:
+        self.name = getattr(fn, "__name__", repr(fn)) if name is None else name
+        check_name(self.name, "workflow name")
+        check_name(version, "workflow version")
+        odd = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+        if not isinstance(fn, FunctionType) or fn.__code__.co_flags & odd:
+            raise TypeError(f"workflow {self.name!r} has to be a plain function with a return")
+        self.fn, self.version = fn, version
         self._structures: dict[frozenset[str] | None, Structure] = {}
         self._definitions: dict[CodeType, _Function] = {}  # its own and its helpers', once read
         update_wrapper(self, fn)
@@ -78,17 +82,7 @@ def workflow(*, version: str = "1", name: str | None = None) -> Callable[[Any], 
         TypeError: it is no plain function, but async, a generator, a method, a partial.
         InvalidNameError: the name or the version can't be stored.
     """
-
-    def decorate(function: Any) -> Workflow:
-        label = name if name is not None else getattr(function, "__name__", repr(function))
-        check_name(label, "workflow name")
-        check_name(version, "workflow version")
-        odd = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
-        if not isinstance(function, FunctionType) or function.__code__.co_flags & odd:
-            raise TypeError(f"workflow {label!r} has to be a plain function with a return")
-        return Workflow(function, label, version)
-
-    return decorate
+    return partial(Workflow, name=name, version=version)
 
 
 def structure(workflow: Workflow, patches: Iterable[str] | None = None) -> Structure:
@@ -189,86 +183,74 @@ class _Reader(NamedTuple):
 
     def _read(self, node: ast.AST) -> list[str]:
         match node:
+            case ast.If(ast.Call(ast.Attribute(ast.Name(of), "patched"), [ast.Constant(str(key))])):
+                if of in self.names:
+                    self.patches[key] = None
+                    new, old = self._read_all(node.body), self._read_all(node.orelse)
+                    return new if self.taken is None or key in self.taken else old
+            case ast.Call(ast.Attribute(ast.Name(of), method)) if of in self.names:
+                inner = self._read_all([*node.args, *node.keywords])
+                return [*inner, self._call_line(node, method)]
             case ast.Call():
-                return self._read_call(node)
-            case ast.Name(name) if name in self.names:
-                return [f"the context is used as {name!r}, where it can't be followed"]
-            case ast.Attribute(attr=name) if self._method(node):
+                return self._read_other_call(node)
+            case ast.Attribute(ast.Name(of), name) if of in self.names:
                 taken = f"{name} is taken from the context, where it can't be followed"
                 return [] if name in _READ_ONLY else [taken]
-            case ast.If(ast.Call(func, [ast.Constant(str(name))], [])):
-                if self._method(func) == "patched":
-                    self.patches[name] = None
-                    new, old = self._read_all(node.body), self._read_all(node.orelse)
-                    return new if self.taken is None or name in self.taken else old
+            case ast.Name(name) if name in self.names:
+                return [f"the context is used as {name!r}, where it can't be followed"]
         lines: list[str] = []
         # What runs as often as the node comes before the rest of it.
         for field, part in sorted(ast.iter_fields(node), key=lambda pair: pair[0] not in _AS_OFTEN):
-            reader = self
-            if field == "body" and isinstance(node, _Function):
-                own = {inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg)}
-                reader = self._replace(names=self.names - own)  # they hide names of their spelling
-            found = reader._read_all(part)
+            own = ast.walk(node.args) if field == "body" and isinstance(node, _Function) else ()
+            hidden = {inner.arg for inner in own if isinstance(inner, ast.arg)}  # by its own names
+            found = self._replace(names=self.names - hidden)._read_all(part)
             once = field in _AS_OFTEN and not isinstance(node, ast.While)
-            if found and not once and isinstance(node, _NESTING):
+            if found and not once and isinstance(node, (_NESTING, _COMPREHENDED, _Function)):
                 header = _WORDS.get(field, type(node).__name__.lower())
                 found = [f"{header}:", *(f"  {line}" for line in found)]
             lines += found
         return lines
 
-    def _read_call(self, node: ast.Call) -> list[str]:
-        """A call: on the context, with the context handed to it, or neither."""
-        method = self._method(node.func)
-        if method == "patched":
-            why = f"{ast.unparse(node)} (line {node.lineno}) isn't the whole test of an if"
-            raise self._unreadable(why, "write if ctx.patched('id'): … else: …, with the id in it")
-        if method:
-            named = [word.value for word in node.keywords if word.arg in _FIRST]
-            inner = self._read_all([*node.args, *node.keywords])
-            return [*inner, _call_line(method, [*node.args, *named])]
+    def _call_line(self, node: ast.Call, method: str) -> str:
+        """The line for a call on the context."""
+        args = [*node.args, *(word.value for word in node.keywords if word.arg in _FIRST)]
+        match method, args:
+            case "patched", _:
+                why = f"{ast.unparse(node)} (line {node.lineno}) isn't the whole test of an if"
+                hint = "write if ctx.patched('id'): … else: …, with the id in it"
+                raise self._unreadable(why, hint)
+            case _, [ast.Constant(str(name)), *_] if method in _NAMED:
+                return f"{method} {name!r}"
+            case "gather", [ast.Dict(keys, values), *_]:
+                return f"gather {', '.join(map(_branch, keys, values))}"
+            case "child", [ast.Name() | ast.Attribute() as of, *_]:
+                return f"child {ast.unparse(of)}"
+        return f"{method} with a computed name" if method in _NAMED and args else method
+
+    def _read_other_call(self, node: ast.Call) -> list[str]:
+        """A call that may have the context handed to it."""
         starred = any(isinstance(part, ast.Starred) for part in node.args)  # places unknown then
-        given = [("" if starred else place, part) for place, part in enumerate(node.args)]
+        given = [("" if starred else at, part) for at, part in enumerate(node.args)]
         given += [(word.arg or "", word.value) for word in node.keywords]
-        handed = [place for place, part in given if place != "" and self._is_context(part)]
-        lines = self._read_all([node.func, *(part for place, part in given if place not in handed)])
-        return lines + [line for place in handed for line in self._read_helper(node.func, place)]
+        handed = [at for at, part in given if at != "" and getattr(part, "id", "") in self.names]
+        lines = self._read_all([node.func, *(part for at, part in given if at not in handed)])
+        return lines + [line for at in handed for line in self._read_helper(node.func, at)]
 
     def _read_helper(self, func: ast.expr, place: int | str) -> list[str]:
-        match self._resolve(func):
+        """What a function does with the context: one by its name, or an attribute of a module."""
+        caller, code = self.functions[-1], self.functions[-1].__code__
+        name, *attributes = ast.unparse(func).split(".")
+        local = name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
+        found = None if local else caller.__globals__.get(name)
+        with suppress(ValueError):  # no free name, or one that is defined after the workflow
+            found = (caller.__closure__ or ())[code.co_freevars.index(name)].cell_contents
+        for attribute in attributes:
+            found = getattr(found, attribute, None) if isinstance(found, ModuleType) else None
+        match found:
             case Workflow(fn=fn) | (FunctionType() as fn):
                 known = any(fn.__code__ == outer.__code__ for outer in self.functions)
                 return [f"{fn.__name__} again"] if known else self.read_function(fn, place)
         return [f"the context is handed to {ast.unparse(func)}, which can't be read"]
-
-    def _resolve(self, func: ast.expr) -> Any:
-        """What a name, or an attribute of a module, stands for when the function is called."""
-        fn, code = self.functions[-1], self.functions[-1].__code__
-        name, *attributes = ast.unparse(func).split(".")
-        local = name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
-        found = None if local else fn.__globals__.get(name)
-        with suppress(ValueError):  # no free name, or one that is defined after the workflow
-            found = (fn.__closure__ or ())[code.co_freevars.index(name)].cell_contents
-        for attribute in attributes:
-            found = getattr(found, attribute, None) if isinstance(found, ModuleType) else None
-        return found
-
-    def _is_context(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Name) and node.id in self.names
-
-    def _method(self, func: ast.expr) -> str:
-        """What is called, if it is called on the context; otherwise nothing."""
-        return func.attr if isinstance(func, ast.Attribute) and self._is_context(func.value) else ""
-
-
-def _call_line(method: str, args: list[ast.expr]) -> str:
-    match method, args:
-        case _, [ast.Constant(str(name)), *_] if method in _NAMED:
-            return f"{method} {name!r}"
-        case "gather", [ast.Dict(keys, values), *_]:
-            return f"gather {', '.join(map(_branch, keys, values))}"
-        case "child", [ast.Name() | ast.Attribute() as of, *_]:
-            return f"child {ast.unparse(of)}"
-    return f"{method} with a computed name" if method in _NAMED and args else method
 
 
 def _branch(key: ast.expr | None, call: ast.expr) -> str:

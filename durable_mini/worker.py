@@ -8,8 +8,8 @@ told to stop finishes the step it is in and gives the run back. Leaves to others
 
 import os
 import signal
-import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from threading import Event, current_thread, main_thread
 
 from durable_mini import errors
@@ -45,7 +45,7 @@ class Worker:
     ) -> None:
         if not 0 < heartbeat_s <= lease_s / 2:
             raise ValueError(f"heartbeat_s={heartbeat_s} is no more than half of lease_s={lease_s}")
-        self.worker_id = worker_id or f"worker-{os.getpid()}-{uuid.uuid4().hex[:4]}"
+        self.worker_id = worker_id or f"worker-{os.getpid()}-{os.urandom(2).hex()}"
         self._engine, self._poll_s, self._on_attempt = engine, poll_s, on_attempt
         self._stop = Event()
         self._holder = Holder(self.worker_id, lease_s, heartbeat_s, self._stop.is_set)
@@ -70,19 +70,19 @@ class Worker:
         Crash:
             What this worker held is claimed by another when the lease ends.
         """
-        attempts, tried, leased, clock = 0, True, False, self._engine.clock
+        attempts, tried, leased, engine = 0, True, False, self._engine
         while tried or leased:
             tried = leased = False
-            for row in self._engine.journal.due(clock.now()):
+            for row in engine.journal.due(engine.clock.now()):
                 if self._stop.is_set():
                     return attempts
                 if not self._is_free(row):
                     leased = True
-                elif self._engine.registers(row) and row not in self._refused:
+                elif (row.workflow, row.version) in engine.registered and row not in self._refused:
                     tried = True  # whatever comes of it, something else may be due now
                     attempts += self._drive(row)
             if leased and not tried:
-                clock.sleep(self._poll_s)
+                engine.clock.sleep(self._poll_s)
         return attempts
 
     def run_forever(self) -> None:
@@ -97,21 +97,18 @@ class Worker:
             As in `run_until_idle`.
         """
         caught = (signal.SIGTERM, signal.SIGINT) if current_thread() is main_thread() else ()
-        before = {int(number): signal.getsignal(number) for number in caught}
+        before = ExitStack()
 
-        def on_signal(number: int, _frame: object) -> None:
+        def on_signal(*_: object) -> None:
             self.stop()
-            signal.signal(number, before[number])
+            before.close()
 
-        try:
-            for number in before:
-                signal.signal(number, on_signal)
+        with before:
+            for number in caught:
+                before.callback(signal.signal, number, signal.signal(number, on_signal))
             while not self._stop.is_set():
                 self.run_until_idle()
                 self._engine.clock.sleep(self._poll_s)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _is_free(self, row: RunRow) -> bool:
         now = self._engine.clock.now()

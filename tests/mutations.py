@@ -52,9 +52,9 @@ MUTATIONS = (
         "journal/__init__.py",
         (
             (
-                "            token, lease_until, last = self._stand(row)\n"
-                "            if token != row.token:",
-                "            token, lease_until, last = self._stand(row)\n            if False:",
+                "        token, lease_until, last = self._stand(row)\n"
+                "        if token != row.token:",
+                "        token, lease_until, last = self._stand(row)\n        if False:",
             ),
         ),
         ("test_journals.py",),
@@ -105,7 +105,7 @@ MUTATIONS = (
     Mutation(
         "key without run id",
         "context.py",
-        (('key = f"{self._key_base}/{name', 'key = f"{name'),),
+        (('return f"{self._key_base}/{name', 'return f"{name'),),
         ("test_context.py",),
     ),
     Mutation(
@@ -119,13 +119,14 @@ MUTATIONS = (
         "engine.py",
         (
             (
-                "        if not self.journal.admit((row, [entry]), over, parent):\n"
-                "            self._refuse_conflict(row, value)\n",
-                "        self._late = (row, [entry]), over, parent\n",
+                "        if not self.journal.admit((row, [self._admission(row, found, text, "
+                "**more)]), over, parent):\n            self._refuse_conflict(row, value)\n",
+                "        self._late = (row, [self._admission(row, found, text, **more)]), over, "
+                "parent\n",
             ),
             (
-                "        driven = False\n",
-                '        driven = not self.journal.admit(*vars(self).pop("_late"))\n',
+                "        run: Run | None = None\n",
+                '        run = self.journal.admit(*vars(self).pop("_late")) and None\n',
             ),
         ),
         ("test_engine.py",),
@@ -142,7 +143,7 @@ MUTATIONS = (
             ("        self._undos.append(undo)\n", "        self._late = name, digest, undo\n"),
             (
                 "        return self._answer(name, found, call[7])\n\n    def _asked",
-                '        if call[0] is _EFFECT and (late := vars(self).pop("_late", None)):\n'
+                '        if call[1] is _EFFECT and (late := vars(self).pop("_late", None)):\n'
                 "            self._fact(late[0], dict, EventKind.COMPENSATE, args=late[1])\n"
                 "            self._undos.append(late[2])\n"
                 "        return self._answer(name, found, call[7])\n\n    def _asked",

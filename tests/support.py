@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from durable_mini import Context, Engine, Run, Workflow, workflow
+from durable_mini.events import RunRow
+from durable_mini.journal import Journal
 from durable_mini.lab.crashes import CrashAt, InjectedCrash
 
 RUN_ID = "r-1"
@@ -27,6 +29,11 @@ def scripted(*calls: Call) -> Workflow:
         return [call(ctx) for call in calls]
 
     return agent
+
+
+def prune_at(journal: Journal, row: RunRow, at: float) -> bool:
+    """Prune a run that stands like this, whatever waits for it; whether it stood like this."""
+    return journal.replace(row, row._replace(pruned_at=at, due_at=None))
 
 
 class Counted:

@@ -16,7 +16,7 @@ from interrupted import (
     is_free,
     stories,
 )
-from support import RUN_ID, scripted, texts
+from support import RUN_ID, prune_at, scripted, texts
 
 from durable_mini import (
     Budget,
@@ -457,7 +457,7 @@ def test_pruned_child_s_id_is_a_conflict(journal, clock):
 
     engine = Engine(journal, [leaf, agent], clock=clock)
     engine.run(agent, 1, run_id=RUN_ID)
-    journal.prune(journal.row("c"), clock.now())
+    prune_at(journal, journal.row("c"), clock.now())
     engine.signal(RUN_ID, "go")
     run = engine.resume(RUN_ID)
     assert (run.status, run.error.type) == ("needs_attention", "RunIdConflictError")
@@ -608,17 +608,18 @@ def test_child_that_continued_as_new_before_its_start_is_recorded_is_not_a_confl
 
 
 def test_child_that_ends_while_its_parent_is_being_suspended_is_not_missed(engine, monkeypatch):
-    update = SQLiteJournal.update
+    append, came = SQLiteJournal.append, []
 
-    def ended_meanwhile(self, row, **changes):
+    def ended_meanwhile(self, row, entry, **changes):
         if row.run_id == RUN_ID and changes.get("status") is RunStatus.SUSPENDED:
-            engine.resume(CHILD_ID)
-        return update(self, row, **changes)
+            came.append(engine.resume(CHILD_ID).status)
+        return append(self, row, entry, **changes)
 
-    monkeypatch.setattr(SQLiteJournal, "update", ended_meanwhile)
+    monkeypatch.setattr(SQLiteJournal, "append", ended_meanwhile)
     engine.start(parent, 1, run_id=RUN_ID)
     by_worker(engine)
     assert engine.describe(RUN_ID).result == 1
+    assert came == ["completed"]
 
 
 def test_child_s_end_and_the_word_to_its_parent_are_one_transaction(engine, monkeypatch):

@@ -102,7 +102,8 @@ def test_start_admits_the_run_and_executes_nothing(
     assert (run.status, run.input, run.attempts) == (RunStatus.PENDING, "tea", 0)
     (event,) = engine.history("r-1")
     assert (event.seq, event.kind, event.name) == (1, EventKind.ADMITTED, "order")
-    assert event.payload == {"calls": ["step 'reserve'", "step 'pack'"], "input": "tea"}
+    calls = ["step 'reserve'", "step 'pack'"]
+    assert event.payload == {"version": "1", "calls": calls, "input": "tea"}
 
 
 def test_a_run_is_admitted_before_the_first_step_begins(order: Workflow) -> None:

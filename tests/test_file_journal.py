@@ -26,6 +26,7 @@ from zlib import crc32
 
 import pytest
 from children import Child, ChildError, as_nobody, in_child
+from support import prune_at
 from test_journals import ADMITTED, HELD, RUN, busy, event, named, step, told
 
 from durable_mini import (
@@ -123,14 +124,14 @@ def test_what_changes_nothing_writes_nothing(held: FileJournal, journal_path: Pa
     with pytest.raises(TypeError):
         held.append(HELD, (EventKind.STEP, "plan", "{}", "no time"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unheard_of"):
-        held.update(HELD, unheard_of=1)
+        held.append(HELD, None, unheard_of=1)
     assert journal_path.read_bytes() == before
     assert held.append(HELD, step()) == 2
 
 
 def test_a_pruned_run_stays_in_the_file_as_bytes(held: FileJournal, journal_path: Path) -> None:
     held.append(HELD, step("secret"))
-    held.prune(HELD, 50.0)
+    prune_at(held, HELD, 50.0)
     held.close()
     assert b"secret" in journal_path.read_bytes()
     with FileJournal(journal_path) as journal:
@@ -941,7 +942,7 @@ def append_until_full(path: Path) -> tuple[int, list[tuple[str, str]]]:
         refusals += [refusal_of(lambda: journal.admit((named("r-2"), [ADMITTED])))]
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
         refusals += [refusal_of(lambda: journal.replace(RUN, HELD))]
-        refusals += [refusal_of(lambda: journal.prune(RUN, 1.0))]
+        refusals += [refusal_of(lambda: prune_at(journal, RUN, 1.0))]
         assert told(journal) == before
     return known, refusals
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from interrupted import by_resume, by_worker, die_everywhere, driven
-from support import RUN_ID, Counted, scripted
+from support import RUN_ID, Counted, prune_at, scripted
 
 from durable_mini import (
     TIMED_OUT,
@@ -455,7 +455,7 @@ def test_reuse_begins_a_new_generation_of_a_run_that_has_ended(either, clock, en
     ended(engine, agent, ending)
     clock.advance(100.0)
     if pruned:
-        assert either.prune(either.row(RUN_ID), clock.now())
+        assert prune_at(either, either.row(RUN_ID), clock.now())
     assert engine.start(agent, 2, run_id=RUN_ID, reuse=True) == RUN_ID
     run = engine.describe(RUN_ID)
     assert (run.generation, run.status, run.input, run.attempts) == (2, "pending", 2, 0)
@@ -478,7 +478,7 @@ def test_run_that_has_ended_is_not_begun_again_without_reuse(either, clock, endi
     assert engine.describe(RUN_ID).status == ending
     with pytest.raises(RunIdConflictError):
         engine.start(agent, 2, run_id=RUN_ID)
-    either.prune(either.row(RUN_ID), clock.now())
+    prune_at(either, either.row(RUN_ID), clock.now())
     for value in (1, 2):
         with pytest.raises(RunIdConflictError, match="pruned"):
             engine.start(agent, value, run_id=RUN_ID)

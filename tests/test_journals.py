@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support import prune_at
 
 from durable_mini import (
     Event,
@@ -133,7 +134,7 @@ def test_admission_over_a_tombstone_opens_the_next_generation_in_its_place(
 ) -> None:
     for run_id in ("a", "b"):
         journal.admit((named(run_id), [ADMITTED, signal()]))
-    journal.prune(named("a"), 50.0)
+    prune_at(journal, named("a"), 50.0)
     tombstone = journal.row("a")
     again = named("a", generation=2, version="2")
     assert journal.admit((again, [ADMITTED])) is False
@@ -145,7 +146,7 @@ def test_admission_over_a_tombstone_opens_the_next_generation_in_its_place(
 
 def test_admission_over_a_tombstone_that_is_gone_writes_nothing(journal: Journal) -> None:
     journal.admit((RUN, [ADMITTED]))
-    journal.prune(RUN, 50.0)
+    prune_at(journal, RUN, 50.0)
     tombstone = journal.row("r-1")
     again = RUN._replace(generation=2)
     journal.admit((again, [ADMITTED]), over=tombstone)
@@ -203,7 +204,7 @@ def test_a_worker_that_lost_its_run_writes_nothing_and_hears_who_has_it(held: Jo
         lambda: held.append(STALE, step(), opens=[opening], status=RunStatus.FAILED),
         lambda: held.append(STALE, step(), expected=1),
         lambda: held.append(STALE._replace(token=3), step()),
-        lambda: held.update(STALE, status=RunStatus.FAILED),
+        lambda: held.append(STALE, None, status=RunStatus.FAILED),
         lambda: held.peek(STALE),
     ):
         with pytest.raises(LeaseLostError, match=r"run r-1: w0 holds token \d, .* 2 of w1") as lost:
@@ -215,7 +216,7 @@ def test_a_worker_that_lost_its_run_writes_nothing_and_hears_who_has_it(held: Jo
 
 
 def test_only_the_token_fences_and_not_what_else_a_worker_remembers(held: Journal) -> None:
-    held.update(HELD, lease_until=99.0, crashes=3)
+    held.append(HELD, None, lease_until=99.0, crashes=3)
     assert held.append(HELD._replace(lease_until=1.0, worker="renamed"), step()) == 2
     assert held.row("r-1") == HELD._replace(lease_until=99.0, crashes=3)
 
@@ -225,10 +226,10 @@ def test_an_append_that_expects_another_last_event_writes_nothing(held: Journal)
     before = told(held)
     for expected in (0, 1, 3):
         assert held.append(HELD, step(), expected=expected, status=RunStatus.FAILED) == 0
-        assert held.update(HELD, expected=expected, status=RunStatus.FAILED) is False
+        assert held.append(HELD, None, expected=expected, status=RunStatus.FAILED) == 0
     assert told(held) == before
     assert held.append(HELD, step(), expected=2) == 3
-    assert held.update(HELD, expected=3, crashes=1) is True
+    assert held.append(HELD, None, expected=3, crashes=1) == 3
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_a_late_append_keeps_a_lease_that_it_is_told(held: Journal) -> None:
 
 def test_the_lease_that_counts_is_the_one_in_the_journal(held: Journal) -> None:
     """A heartbeat may have extended it since the worker claimed the run."""
-    held.update(HELD, lease_until=1000.0)
+    held.append(HELD, None, lease_until=1000.0)
     held.append(HELD, step(at=900.0))
     assert held.row("r-1") == HELD._replace(lease_until=1000.0)
 
@@ -299,14 +300,14 @@ def test_telling_a_run_that_is_gone_keeps_the_append(held: Journal) -> None:
 def test_a_write_to_a_run_that_is_not_there_is_refused(journal: Journal) -> None:
     for write in (
         lambda: journal.append(RUN, step()),
-        lambda: journal.update(RUN, crashes=1),
+        lambda: journal.append(RUN, None, crashes=1),
         lambda: journal.peek(RUN),
         lambda: journal.request("r-1", lambda _: signal()),
     ):
         with pytest.raises(UnknownRunError, match="r-1"):
             write()
     assert journal.replace(RUN, HELD) is False
-    assert journal.prune(RUN, 1.0) is False
+    assert prune_at(journal, RUN, 1.0) is False
     assert list(journal.rows()) == []
 
 
@@ -315,11 +316,11 @@ def test_a_write_to_a_run_that_is_not_there_is_refused(journal: Journal) -> None
 
 def test_an_update_changes_the_row_and_no_event(held: Journal) -> None:
     changes = {"status": RunStatus.SUSPENDED, "due_at": 60.0, "worker": None, "token": 3}
-    assert held.update(HELD, **changes) is True
+    assert held.append(HELD, None, **changes) == 1
     assert held.row("r-1") == HELD._replace(**changes)
     assert held.events(HELD) == [event(1, ADMITTED)]
     with pytest.raises(LeaseLostError):
-        held.update(HELD, crashes=1)
+        held.append(HELD, None, crashes=1)
 
 
 def test_how_a_run_stands_is_replaced_without_touching_its_history(admitted: Journal) -> None:
@@ -335,7 +336,7 @@ def test_a_row_that_differs_in_any_field_is_not_replaced(admitted: Journal, fiel
     believed = getattr(RUN, field)
     changed = other.get(field, f"{believed}?" if isinstance(believed, str) else 41)
     assert admitted.replace(RUN._replace(**{field: changed}), HELD) is False
-    assert admitted.prune(RUN._replace(**{field: changed}), 1.0) is False
+    assert prune_at(admitted, RUN._replace(**{field: changed}), 1.0) is False
     assert admitted.row("r-1") == RUN
     assert admitted.replace(RUN, HELD) is True
 
@@ -357,7 +358,7 @@ def test_every_field_of_a_row_is_kept(journal: Journal) -> None:
 
 def test_a_request_makes_a_suspended_run_due_and_needs_no_token(held: Journal) -> None:
     for status, due_at in [(RunStatus.SUSPENDED, 0.0), (RunStatus.RUNNING, 60.0)]:
-        held.update(HELD, status=status, due_at=60.0)
+        held.append(HELD, None, status=status, due_at=60.0)
         assert held.request("r-1", lambda _: signal()) is True
         assert held.row("r-1") == HELD._replace(status=status, due_at=due_at)
     assert [one.seq for one in held.events(HELD)] == [1, 2, 3]
@@ -387,7 +388,7 @@ def test_a_request_whose_decision_fails_writes_nothing(held: Journal) -> None:
 
 @pytest.mark.parametrize("status", sorted(ENDED))
 def test_a_run_that_has_ended_takes_no_request(held: Journal, status: RunStatus) -> None:
-    held.update(HELD, status=status, due_at=None)
+    held.append(HELD, None, status=status, due_at=None)
     before = told(held)
     assert held.request("r-1", lambda _: signal()) is False
     assert told(held) == before
@@ -408,7 +409,7 @@ def test_pruning_leaves_a_tombstone_and_nothing_else(held: Journal) -> None:
     following = HELD._replace(generation=2, status=RunStatus.COMPLETED)
     held.append(HELD, signal(), opens=[(following, [ADMITTED, signal()])])
     held.admit((named("other"), [ADMITTED, signal()]))
-    assert held.prune(following, 50.0) is True
+    assert prune_at(held, following, 50.0) is True
     assert held.row("r-1") == following._replace(pruned_at=50.0, due_at=None)
     assert [held.events(row) for row in (HELD, following)] == [[], []]
     assert held.events(named("other")) == [event(1, ADMITTED), event(2, signal())]
@@ -417,20 +418,20 @@ def test_pruning_leaves_a_tombstone_and_nothing_else(held: Journal) -> None:
 
 def test_a_run_that_changed_meanwhile_is_not_pruned(held: Journal) -> None:
     before = told(held)
-    assert held.prune(RUN, 50.0) is False
+    assert prune_at(held, RUN, 50.0) is False
     assert told(held) == before
 
 
 def test_a_pruned_run_is_unknown_to_a_request_and_to_a_worker_that_held_it(held: Journal) -> None:
     ended = HELD._replace(status=RunStatus.COMPLETED, due_at=None)
-    held.update(HELD, status=RunStatus.COMPLETED, due_at=None)
-    assert held.prune(ended, 50.0) is True
+    held.append(HELD, None, status=RunStatus.COMPLETED, due_at=None)
+    assert prune_at(held, ended, 50.0) is True
     before = told(held)
     for write in (
         lambda: held.request("r-1", lambda _: signal()),
         lambda: held.append(HELD, step()),
         lambda: held.append(HELD, step(), crashes=1),
-        lambda: held.update(HELD, crashes=1),
+        lambda: held.append(HELD, None, crashes=1),
         lambda: held.peek(HELD),
     ):
         with pytest.raises(UnknownRunError, match="r-1"):
@@ -584,7 +585,7 @@ def busy(journal: Journal) -> None:
     carried = [ADMITTED, signal("carried")]
     journal.append(HELD, (EventKind.CONTINUED, "agent", "{}", 15.0), opens=[(following, carried)])
     journal.admit((named("gone"), [ADMITTED]))
-    journal.prune(named("gone"), 30.0)
+    prune_at(journal, named("gone"), 30.0)
     ending: Entry = (EventKind.COMPLETED, "agent", '{"result":1}', 31.0)
     news: Entry = (EventKind.CHILD_ENDED, "r-1", "{}", 31.0)
     journal.append(following, ending, tell=("parent", news), status=RunStatus.COMPLETED)
@@ -751,7 +752,7 @@ class AllJournals(RuleBasedStateMachine):
     @rule(run_id=IDS, back=st.integers(0, 1), changes=CHANGES)
     def update(self, run_id: str, back: int, changes: dict[str, Any]) -> None:
         row = self.believed(run_id, back)
-        self.ask(lambda journal: journal.update(row, **changes))
+        self.ask(lambda journal: journal.append(row, None, **changes))
 
     @rule(run_id=IDS, back=st.integers(0, 1), changes=CHANGES)
     def replace(self, run_id: str, back: int, changes: dict[str, Any]) -> None:
@@ -773,7 +774,8 @@ class AllJournals(RuleBasedStateMachine):
         row = self._journals["memory"].row(run_id) or named(run_id)
         if row.status not in ENDED:  # nobody prunes a run that goes on
             return
-        self.ask(lambda journal: journal.prune(row._replace(attempts=row.attempts - back), 40.0))
+        believed = row._replace(attempts=row.attempts - back)
+        self.ask(lambda journal: prune_at(journal, believed, 40.0))
 
     @precondition(lambda self: any(self._journals["memory"].rows()))
     @rule()

@@ -20,7 +20,7 @@ from children import in_child
 from support import Counted, scripted
 
 from durable_mini import Engine, FakeClock, RunStatus, SQLiteJournal, StorageError, Worker
-from durable_mini.events import RunRow
+from durable_mini.events import Entry, RunRow
 from durable_mini.lease import Heart
 
 BEAT_S, LEASE_S, LIMIT_S = 0.005, 5.0, 10.0
@@ -36,12 +36,13 @@ class Watched(SQLiteJournal):
         self.before: Callable[[str], None] = lambda run_id: None
         self._beaten = threading.Condition()
 
-    def update(self, row: RunRow, **options: Any) -> bool:
-        with self._beaten:
-            self.asked.append(row.run_id)
-            self._beaten.notify_all()
-        self.before(row.run_id)
-        return super().update(row, **options)
+    def append(self, row: RunRow, entry: Entry | None, **options: Any) -> int:
+        if entry is None:
+            with self._beaten:
+                self.asked.append(row.run_id)
+                self._beaten.notify_all()
+            self.before(row.run_id)
+        return super().append(row, entry, **options)
 
     def wait_for(self, run_id: str, beats: int = 2) -> None:
         """Come back when so many more renewals of a run have been asked for."""

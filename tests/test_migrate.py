@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from dying import DyingJournal, JournalDied
-from support import Call, Counted
+from support import Call, Counted, prune_at
 
 from durable_mini import (
     Budget,
@@ -594,7 +594,7 @@ def test_a_run_that_is_over_or_unknown_is_refused(journal: SQLiteJournal) -> Non
     assert "it is completed" in str(refused(engine, {}, to=new))
     with pytest.raises(UnknownRunError):
         migrate(engine, "nobody", {})
-    journal.prune(journal.find(RUN_ID), 1.0)
+    prune_at(journal, journal.find(RUN_ID), 1.0)
     with pytest.raises(UnknownRunError):
         migrate(engine, RUN_ID, {}, to=new)
 

@@ -12,7 +12,7 @@ import os
 import tempfile
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from itertools import chain
@@ -45,6 +45,7 @@ from model import (
     one_by_one,
     side_by_side,
 )
+from support import prune_at
 
 from durable_mini import (
     DurableError,
@@ -67,7 +68,7 @@ from durable_mini import (
     Worker,
     Workflow,
 )
-from durable_mini.events import CLOSING, ENDED, OUTSIDE, RunRow
+from durable_mini.events import CLOSING, ENDED, OUTSIDE, Entry, RunRow
 from durable_mini.journal import Journal
 from durable_mini.ops import prune, verify
 
@@ -203,10 +204,10 @@ class Watched(Journal):
                 happened["takeovers by force" if by_force else "takeovers after the lease"] += 1
         return done
 
-    def update(self, row: RunRow, *, expected: int | None = None, **changes: Any) -> bool:
+    def append(self, row: RunRow, entry: Entry | None, **options: Any) -> int:
         if current_thread().name == "heartbeats":
-            return True  # time stands still here, and the same moves have to do the same
-        return super().update(row, expected=expected, **changes)
+            return 1  # time stands still here, and the same moves have to do the same
+        return super().append(row, entry, **options)
 
     def _insert(self, row: RunRow, event: Event) -> None:
         stands = self.row(row.run_id)
@@ -214,12 +215,12 @@ class Watched(Journal):
             self.stale.append(f"{row.run_id}: {event} by {row.worker}")
         super()._insert(row, event)  # type: ignore[safe-super]
 
-    def _open(self, opening: Any) -> None:
+    def _open(self, row: RunRow, entries: Sequence[Entry]) -> None:
         self.opening = True
-        super()._open(opening)
+        super()._open(row, entries)
         self.opening = False
-        if opening[1]:  # else a row is replaced, and nothing begins
-            self.opened[opening[0].run_id, opening[0].generation] = self.code
+        if entries:  # else a row is replaced, and nothing begins
+            self.opened[row.run_id, row.generation] = self.code
 
 
 class WatchedMemory(Watched, MemoryJournal):
@@ -620,7 +621,7 @@ class Interleavings(RuleBasedStateMachine):
         for each in self.journal.rows():
             self.read(each)
         self.judge_all(row)
-        assert self.journal.prune(row, self.clock.now())
+        assert prune_at(self.journal, row, self.clock.now())
         self.forget(row)
 
     def forget(self, row: RunRow) -> None:
@@ -645,8 +646,8 @@ class Interleavings(RuleBasedStateMachine):
         writes: list[Callable[[], Any]] = [
             lambda: self.journal.append(held, step),
             lambda: self.journal.append(held, ending, status=RunStatus.COMPLETED, **freed),
-            lambda: self.journal.update(held, lease_until=now + LEASE_S),
-            lambda: self.journal.update(held, status=RunStatus.SUSPENDED, **freed),
+            lambda: self.journal.append(held, None, lease_until=now + LEASE_S),
+            lambda: self.journal.append(held, None, status=RunStatus.SUSPENDED, **freed),
             lambda: self.journal.peek(held),
         ]
         for write in writes:

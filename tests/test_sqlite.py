@@ -191,15 +191,17 @@ def test_a_file_of_another_schema_version_is_refused_and_left_as_it_is(
 def test_a_file_that_appeared_while_it_was_being_created_is_not_taken_over(
     journal_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = implementation._refuse_other_files
+    connect = sqlite3.connect
 
-    def look_then_lose_the_race(path: Path) -> None:
-        look(path)
-        raw(path, "CREATE TABLE theirs (x)")
+    def lose_the_race(address: Any, **options: Any) -> sqlite3.Connection:
+        if "mode=rwc" in str(address):
+            raw(journal_path, "CREATE TABLE theirs (x)")
+        return connect(address, **options)
 
-    monkeypatch.setattr(implementation, "_refuse_other_files", look_then_lose_the_race)
-    with pytest.raises(DurableError):
-        SQLiteJournal(journal_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", lose_the_race)
+        with pytest.raises(DurableError):
+            SQLiteJournal(journal_path)
     assert raw(journal_path, "SELECT name FROM sqlite_schema") == [("theirs",)]
 
 

@@ -157,7 +157,7 @@ class Swept(MemoryJournal):
         self, change: Callable[[Event], Event]
     ) -> Iterator[tuple[Event, Problem | None]]:
         """Change one event at a time: the event, and the one problem that its run then has."""
-        for (run_id, generation), log in self._events.items():
+        for (run_id, generation), log in list(self._events.items()):
             row = self._rows[run_id]._replace(generation=generation)
             for at, kept in enumerate(log[:]):
                 changed = change(kept[0])

@@ -158,14 +158,16 @@ def orphaned(journal: Any) -> Engine:
 
 
 def test_orphans_are_the_runs_that_no_code_accepts_each_with_the_reason(journal):
-    found = {orphan.run_id: orphan for orphan in orphaned(journal).orphans()}
+    engine = orphaned(journal)
+    found = {orphan.run_id: orphan for orphan in engine.orphans()}
     open_states = {"pending", "suspended", "needs_attention"}
     assert set(found) == {
         f"{fate} {state}" for fate in ("gone", "changed") for state in open_states
     }
     for run_id, orphan in found.items():
         fate, state = run_id.split()
-        assert (orphan.run.status, orphan.run.workflow) == (state, f"{fate}_{state}")
+        run = engine.describe(run_id)
+        assert (run.status, run.workflow) == (state, f"{fate}_{state}")
         said = "isn't registered" if fate == "gone" else "nothing more, now uuid"
         assert said in orphan.reason
         assert run_id in orphan.reason

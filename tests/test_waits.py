@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from children import in_child
 from interrupted import by_resume, by_worker, die_everywhere, driven, is_free, wait_until
-from support import RUN_ID, Counted, resume, scripted, texts
+from support import RUN_ID, Counted, prune_at, resume, scripted, texts
 
 from durable_mini import (
     TIMED_OUT,
@@ -427,7 +427,7 @@ def test_signal_to_an_unknown_or_pruned_run_is_an_error(either, clock):
     engine = begun(either, scripted(lambda c: 1), clock)
     with pytest.raises(UnknownRunError, match="'nobody'"):
         engine.signal("nobody", "go")
-    assert either.prune(either.row(RUN_ID), clock.now())
+    assert prune_at(either, either.row(RUN_ID), clock.now())
     with pytest.raises(UnknownRunError, match=f"'{RUN_ID}'"):
         engine.signal(RUN_ID, "go")
 

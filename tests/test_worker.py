@@ -602,7 +602,9 @@ def test_a_worker_is_idle_when_the_other_has_finished(place: Place) -> None:
 
     def finish() -> None:
         if place.clock.naps == 3:
-            place.journal.update(held, status=RunStatus.COMPLETED, due_at=None, lease_until=0.0)
+            place.journal.append(
+                held, None, status=RunStatus.COMPLETED, due_at=None, lease_until=0.0
+            )
 
     place.clock.asleep = finish
     assert idle(engine) == 0

@@ -163,7 +163,8 @@ def _watched(tally: Tally) -> AbstractContextManager[Any]:
 
 def _left_alone(engine: Engine, journal: Journal) -> list[str]:
     """The workflows whose runs are due, and that nobody gave this worker."""
-    rows = (row for row in journal.rows() if row.due_at is not None and not engine.registers(row))
+    waiting = (row for row in journal.rows() if row.due_at is not None)
+    rows = (row for row in waiting if (row.workflow, row.version) not in engine.registered)
     due = Counter(f"{row.workflow!r} version {row.version!r}" for row in rows)
     why = "whose workflow wasn't given"
     return [f"left alone: {count} runs of {which}, {why}" for which, count in due.items()]

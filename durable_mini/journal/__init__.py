@@ -8,27 +8,30 @@ others: what the events mean; and to each store how it keeps them (the methods w
 """
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
+from sqlite3 import SQLITE_CORRUPT, SQLITE_NOTADB, Error as SQLiteError
 from threading import RLock
 from typing import Any, Protocol, Self
 
 from durable_mini import errors
 from durable_mini.events import ENDED, Entry, Event, EventKind, RunRow, RunStatus, checksum
 
-make_event = partial(tuple.__new__, Event)  # a quarter of the time that the constructor takes
+_DAMAGE = {SQLITE_NOTADB: errors.NotAJournalError, SQLITE_CORRUPT: errors.JournalCorruptError}
 _KINDS: dict[str, EventKind] = {kind.value: kind for kind in EventKind}
 _STATUSES: dict[str, RunStatus] = {status.value: status for status in RunStatus}
 
 Opening = tuple[RunRow, Sequence[Entry]]  # a run, or its next generation, with its first events
-Tell = tuple[str, Entry]  # an event for another run: its id, and what it is told
 
 
 class Journal(Protocol):
     """The operations that the engine needs of a store. A context manager: leaving it closes it."""
+
+    _lock: AbstractContextManager[Any]
+
+    def __init__(self) -> None:
+        self._lock = RLock()
 
     def admit(self, new: Opening, over: RunRow | None = None, parent: RunRow | None = None) -> bool:
         """Store a new run and its first events together.
@@ -46,10 +49,10 @@ class Journal(Protocol):
         """
         with self._writing():
             if parent is not None:
-                self.peek(parent)
+                self._held(parent)
             if self.row(new[0].run_id) != over:
                 return False
-            self._open(new)
+            self._open(*new)
             return True
 
     def append(
@@ -59,7 +62,7 @@ class Journal(Protocol):
         *,
         expected: int | None = None,
         opens: Iterable[Opening] = (),
-        tell: Tell | None = None,
+        tell: tuple[str, Entry] | None = None,
         **changes: Any,
     ) -> int:
         """Store the next event of a run that a worker holds, and what belongs to it, together.
@@ -72,7 +75,7 @@ class Journal(Protocol):
             entry: what to store; None where only the row changes.
             expected: the last event that the worker knows of; a later one refuses the append.
             opens: runs or generations that begin in the same moment.
-            tell: an event for another run.
+            tell: an event for another run: its id, and what it is told.
             changes: fields of the run's row that change with it.
 
         Returns:
@@ -84,33 +87,22 @@ class Journal(Protocol):
             Before the commit the event isn't there, and the step that it records will run again.
         """
         with self._writing():
-            token, lease_until, last = self._stand(row)
-            if token != row.token:
-                raise self._lost(row)
+            lease_until, last = self._held(row)
             if expected is not None and expected != last:
                 return 0
             if entry is not None:
                 last += 1
-                self._insert(row, make_event((last, *entry)))
+                # Faster than the constructor, for the one event that every live step makes.
+                self._insert(row, tuple.__new__(Event, (last, *entry)))
                 if lease_until < entry[3]:
                     changes.setdefault("lease_until", entry[3] + row.lease_s)
             if changes:
                 self._put(self.find(row.run_id)._replace(**changes))
             for opening in opens:
-                self._open(opening)
+                self._open(*opening)
             if tell is not None:
                 self._tell(*tell)
             return last
-
-    def update(self, row: RunRow, *, expected: int | None = None, **changes: Any) -> bool:
-        """Change the row of a run that a worker holds, with no event.
-
-        Returns:
-            Whether it was changed: not if there is a later event than `expected`.
-        Raises:
-            LeaseLostError: another worker has taken the run over.
-        """
-        return self.append(row, None, expected=expected, **changes) > 0
 
     def peek(self, row: RunRow) -> int:
         """The sequence number of the last event of a run that a worker holds.
@@ -118,13 +110,12 @@ class Journal(Protocol):
         Raises:
             LeaseLostError: another worker has taken the run over.
         """
-        token, _, last = self._stand(row)
-        if token != row.token:
-            raise self._lost(row)
-        return last
+        return self._held(row)[1]
 
     def replace(self, row: RunRow, changed: RunRow) -> bool:
-        """Change a run that still stands exactly as `row` says; for claims, which no token fences.
+        """Change a run that still stands exactly as `row` says; for what no token fences.
+
+        That is a claim, or a tombstone: with `pruned_at` set the events go in the same moment.
 
         Returns:
             Whether it was changed; False means that somebody else was first: nothing was written.
@@ -149,16 +140,7 @@ class Journal(Protocol):
             entry = asks(self.find(run_id))
             return entry is not None and self._tell(run_id, entry)
 
-    def prune(self, row: RunRow, pruned_at: float) -> bool:
-        """Remove the events of a run that still stands as `row` says, and leave a tombstone.
-
-        Crash:
-            Before the commit everything is there; after it the id is known and nothing else.
-        """
-        return self.admit((row._replace(pruned_at=pruned_at, due_at=None), ()), row)
-
-    def _open(self, opening: Opening) -> None:
-        row, entries = opening
+    def _open(self, row: RunRow, entries: Sequence[Entry]) -> None:
         self._put(row)
         for seq, entry in enumerate(entries, start=1):
             self._insert(row, Event(seq, *entry))
@@ -167,7 +149,7 @@ class Journal(Protocol):
         row = self.row(run_id)
         if row is None or row.status in ENDED:
             return False
-        self._insert(row, make_event((self.peek(row) + 1, *entry)))
+        self._insert(row, Event(self._held(row)[1] + 1, *entry))
         if row.status is RunStatus.SUSPENDED:
             self._put(row._replace(due_at=0.0))
         return True
@@ -181,15 +163,17 @@ class Journal(Protocol):
         row = self.row(run_id)
         if row is None or row.pruned_at is not None:
             why = " any more: it was pruned" if row else ""
-            raise errors.UnknownRunError(
-                why, run_id=run_id, generation=row.generation if row else 1
-            )
+            raise errors.UnknownRunError(why, run_id, generation=row.generation if row else 1)
         return row
 
-    def _lost(self, row: RunRow) -> errors.DurableError:
-        now = self.find(row.run_id)  # raises for a run that is gone, which has no token either
-        facts = {"worker": row.worker, "token": row.token, "holder": now.worker, "held": now.token}
-        return errors.LeaseLostError(run_id=row.run_id, by=now.worker or "nobody", **facts)
+    def _held(self, row: RunRow) -> tuple[float, int]:
+        """The end of the lease of a run that a worker holds, and its last sequence number."""
+        token, lease_until, last = self._stand(row)
+        if token != row.token:
+            now = self.find(row.run_id)  # raises for a run that is gone, which has no token either
+            by = {"holder": now.worker, "by": now.worker or "nobody", "held": now.token}
+            raise errors.LeaseLostError("", row.run_id, worker=row.worker, token=row.token, **by)
+        return lease_until, last
 
     def row(self, run_id: str) -> RunRow | None:
         """How a run stands, or None; what is left of a pruned one too."""
@@ -217,8 +201,13 @@ class Journal(Protocol):
     def close(self) -> None:
         """Give the store back. Closing twice is harmless."""
 
+    def _alone(self) -> AbstractContextManager[Any]:
+        """One thread at a time, which may come in again."""
+        return self._lock
+
     def _writing(self) -> AbstractContextManager[Any]:
         """One transaction: alone, and whole or not at all."""
+        return self._lock  # enough in memory: what can be refused is refused before any change
 
     def _stand(self, row: RunRow) -> tuple[int | None, float, int]:
         """A run's token, the end of its lease, and the last sequence number of a generation.
@@ -248,20 +237,20 @@ class OnDisk(Journal):
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         super().__init__()
-        self.path, self._pid, self._lock = Path(path).absolute(), os.getpid(), RLock()
-        self._closed = self._refusal = ""  # why it can't be used, why it can't be written
+        self.path, self._pid = Path(path).absolute(), os.getpid()
+        # Why it can't be used, and why it can't be written.
+        self._closed, self._refusal = "", "is open for reading only" if read_only else ""
         with self._alone(), ExitStack() as opened:
             if self.path.exists() and not self.path.is_file():
-                raise errors.NotAJournalError(path=str(self.path), reason="it is no regular file")
+                raise self._error(errors.NotAJournalError, "it is no regular file")
             self._begin(opened, read_only)
             self._opened = opened.pop_all()
 
     def close(self) -> None:
         """See `Journal.close`. In a forked child it does nothing: the file is its parent's."""
         if os.getpid() == self._pid:
-            with self._lock:
+            with self._lock, self._opened:
                 self._closed = "is closed"
-                self._opened.close()
 
     def peek(self, row: RunRow) -> int:
         """See `Journal.peek`."""
@@ -272,30 +261,25 @@ class OnDisk(Journal):
     def _alone(self, *, writing: bool = False) -> Iterator[None]:
         """One thread at a time, in one process, with what a disk says as the engine's errors."""
         if os.getpid() != self._pid:
-            raise self._refused("was opened before a fork; open it again in this process")
+            raise self._error(errors.StorageError, "was opened before a fork; open it again here")
         try:
             with self._lock:
                 if why := self._closed or (writing and self._refusal):
-                    raise self._refused(why)
+                    raise self._error(errors.StorageError, why)
                 yield
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, SQLiteError, UnicodeDecodeError) as error:  # the last: of a schema's name
             reason = str(getattr(error, "strerror", error)).rstrip(".")
             if writing:  # nobody can tell what the disk kept
                 self._closed, self._refusal = "", f"refuses appends after a failed write ({reason})"
-            raise self._translated(error, reason) from error
+            if isinstance(error, BlockingIOError):
+                reason = "is open already, here or in another process"
+            # Damage is one thing, a disk that refuses is another.
+            unreadable = SQLITE_CORRUPT if isinstance(error, UnicodeDecodeError) else 0
+            code = getattr(error, "sqlite_errorcode", unreadable) & 0xFF
+            raise self._error(_DAMAGE.get(code, errors.StorageError), reason) from error
 
-    def _translated(self, error: Exception, reason: str) -> errors.DurableError:
-        """Damage is one thing, a disk that refuses is another."""
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_NOTADB:
-            return errors.NotAJournalError(path=str(self.path), reason=reason)
-        if code == sqlite3.SQLITE_CORRUPT:
-            return errors.JournalCorruptError(f"{self.path}: {reason}")
-        locked = isinstance(error, BlockingIOError)
-        return self._refused("is open already, here or in another process" if locked else reason)
-
-    def _refused(self, reason: str) -> errors.StorageError:
-        return errors.StorageError(path=str(self.path), reason=reason)
+    def _error(self, kind: type[errors.DurableError], reason: str) -> errors.DurableError:
+        return kind(reason, path=str(self.path), where=self.path)
 
     def _begin(self, opened: ExitStack, read_only: bool) -> None:
         """Open the file, and put on the stack what closes it."""
@@ -309,7 +293,7 @@ def checked(row: RunRow, expected_seq: int, event: Event, check: int) -> Event:
     """
     if event.seq != expected_seq:
         why = "this event is missing"
-    elif checksum(row, event) != check:
+    elif not isinstance(event.recorded_at, int | float) or checksum(row, event) != check:
         why = "the checksum doesn't fit"
     elif event.kind not in _KINDS:
         why = f"unknown kind {event.kind!r}"

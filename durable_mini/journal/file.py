@@ -56,9 +56,7 @@ class FileJournal(OnDisk, MemoryJournal):
     def _begin(self, opened: ExitStack, read_only: bool) -> None:
         self._next: list[Any] = [1, []]  # what the next line begins with
         self._file = opened.enter_context(FileIO(self.path, "r" if read_only else "a+"))
-        if read_only:
-            self._refusal = "is open for reading only"
-        else:
+        if not read_only:
             with suppress(ImportError):  # a platform without locks goes without
                 import fcntl  # noqa: PLC0415
 
@@ -68,7 +66,7 @@ class FileJournal(OnDisk, MemoryJournal):
         data, at = self._file.readall(), len(_HEADER)
         if data[:at] != _HEADER[: len(data)]:
             reason = f"it begins {data[:at]!r}, this engine reads {_HEADER!r}"
-            raise NotAJournalError(path=str(self.path), reason=reason)
+            raise self._error(NotAJournalError, reason)
         if len(data) < at and not read_only:  # new, or its creation was cut off
             _sync_folder(self.path)  # first: a whole header says that the file has its name
             _store(self._file, _HEADER[len(data) :])
@@ -77,8 +75,12 @@ class FileJournal(OnDisk, MemoryJournal):
             if not line and not _HEAD.search(data, at + 1):
                 self._tear_off(data, at, read_only)
                 break
-            if line[:2] != self._next:
-                raise self._damage(data, at)
+            if line[:2] != self._next:  # whose was it? The next whole line tells
+                why = f"line {self._next[0] + 1}, at offset {at}, is damaged or missing"
+                later = (_line_at(data, head.start())[0] for head in _HEAD.finditer(data, at))
+                run_id, generation = next((one[1] for one in later if one and one[1]), (None, 0))
+                seq = len(self._events[run_id, generation]) + 1 if run_id else None
+                raise JournalCorruptError(f"{self.path}: {why}", run_id, seq)
             self._take(line)
             at += size
 
@@ -94,14 +96,6 @@ class FileJournal(OnDisk, MemoryJournal):
             self._file.truncate(at)  # durable with the next append; till then there are two copies
             self.torn += f"; they are in {aside} now"
         log.getChild("journal").warning("%s: %s", self.path, self.torn)
-
-    def _damage(self, data: bytes, at: int) -> JournalCorruptError:
-        """Whose line is damaged or missing, as the next whole one tells."""
-        reason = f"{self.path}: line {self._next[0] + 1}, at offset {at}, is damaged or missing"
-        later = (_line_at(data, head.start())[0] for head in _HEAD.finditer(data, at))
-        run_id, generation = next((line[1] for line in later if line and line[1]), (None, 0))
-        seq = len(self._events[run_id, generation]) + 1 if run_id else None
-        return JournalCorruptError(reason, run_id, seq)
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`: the file is read again."""
@@ -152,19 +146,17 @@ def _store(file: FileIO, data: bytes) -> None:
 def sync(descriptor: int) -> None:
     """Come back when a file's bytes, or a folder's names, are on the disk."""
     os.fsync(descriptor)
-    with suppress(ImportError):
-        import fcntl  # noqa: PLC0415
+    with suppress(ImportError):  # only macOS has it: there fsync stops at the drive's cache
+        from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined] # noqa: PLC0415
 
-        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync stops at the drive's cache
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        fcntl(descriptor, F_FULLFSYNC)
 
 
 def _sync_folder(path: Path) -> None:
-    folder = os.open(path.resolve().parent, os.O_RDONLY)
-    try:
+    with ExitStack() as opened:
+        folder = os.open(path.resolve().parent, os.O_RDONLY)
+        opened.callback(os.close, folder)
         sync(folder)
-    finally:
-        os.close(folder)
 
 
 def _framed(body: bytes) -> bytes:

@@ -6,9 +6,6 @@ loses the engine and the context, and this object plays the disk.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from threading import RLock
-from typing import Any
 
 from durable_mini.events import Event, RunRow, checksum
 from durable_mini.journal import Journal, checked
@@ -18,9 +15,9 @@ class MemoryJournal(Journal):
     """Runs in a dictionary, each event beside its checksum."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._rows: dict[str, RunRow] = {}
         self._events = defaultdict[tuple[str, int], list[tuple[Event, int]]](list)
-        self._lock = RLock()
 
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
@@ -40,23 +37,17 @@ class MemoryJournal(Journal):
     def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """See `Journal.events`."""
         with self._alone():
-            log = self._events.get((row.run_id, row.generation), [])[after:]
+            log = self._events[row[:2]][after:]
         return [checked(row, seq, *entry) for seq, entry in enumerate(log, start=after + 1)]
 
     def close(self) -> None:
         """See `Journal.close`: the runs stay, as a disk would keep them."""
 
-    def _alone(self) -> AbstractContextManager[Any]:
-        return self._lock
-
-    _writing = _alone  # what can be refused is refused before anything is changed
-
     def _stand(self, row: RunRow) -> tuple[int | None, float, int]:
         stands = self._rows.get(row.run_id)
         if stands is None or stands.pruned_at is not None:
             return None, 0.0, 0
-        log = self._events.get((row.run_id, row.generation), ())
-        return stands.token, stands.lease_until, len(log)
+        return stands.token, stands.lease_until, len(self._events[row[:2]])
 
     def _put(self, row: RunRow) -> None:
         self._rows[row.run_id] = row
@@ -65,4 +56,4 @@ class MemoryJournal(Journal):
                 self._events.pop((row.run_id, generation), None)
 
     def _insert(self, row: RunRow, event: Event) -> None:
-        self._events[row.run_id, row.generation].append((event, checksum(row, event)))
+        self._events[row[:2]].append((event, checksum(row, event)))

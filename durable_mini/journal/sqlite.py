@@ -11,13 +11,12 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from durable_mini import errors
+from durable_mini.errors import JournalCorruptError, NotAJournalError
 from durable_mini.events import Event, RunRow, checksum
-from durable_mini.journal import OnDisk, checked, make_event, row_from
+from durable_mini.journal import OnDisk, checked, row_from
 
 APPLICATION_ID = int.from_bytes(b"dMin")
 SCHEMA_VERSION = 2
@@ -26,10 +25,12 @@ BUSY_LIMIT_S = 30.0
 _SIGNATURE = f"PRAGMA application_id={APPLICATION_ID};\nPRAGMA user_version={SCHEMA_VERSION}"
 
 # In the tables the columns of a run and of an event stand in the order of their fields.
-_PLACES = ", ".join("?" * len(RunRow._fields))
 _CHANGES = ", ".join(f"{column} = excluded.{column}" for column in RunRow._fields[1:])
+# Named one by one: in a damaged schema one may be missing.
+_RUNS = f"SELECT {', '.join(RunRow._fields)} FROM runs"  # noqa: S608
+_EVENTS = "SELECT seq, kind, name, payload, recorded_at, checksum FROM events"
 # An update keeps the rowid, which is the order of admission.
-_PUT = f"INSERT INTO runs VALUES ({_PLACES}) ON CONFLICT DO UPDATE SET {_CHANGES}"  # noqa: S608
+_PUT = f"INSERT INTO runs VALUES (?{', ?' * 15}) ON CONFLICT DO UPDATE SET {_CHANGES}"  # noqa: S608
 _SELECT_STAND = (
     "SELECT token, lease_until, (SELECT ifnull(max(seq), 0) FROM events WHERE run_id = ?1"
     " AND generation = ?2) FROM runs WHERE run_id = ?1 AND pruned_at IS NULL"
@@ -50,31 +51,34 @@ class SQLiteJournal(OnDisk):
     """
 
     def _begin(self, opened: ExitStack, read_only: bool) -> None:
-        _refuse_other_files(self.path)
+        # Look whose file it is, without locks and without a trace. SQLite has to do even this:
+        # closing a descriptor of our own would give up every lock that this process holds on the
+        # file, and with them the log of a journal that is open on it.
+        if self.path.exists() and self.path.stat().st_size:
+            with closing(sqlite3.connect(f"{self.path.as_uri()}?immutable=1", uri=True)) as look:
+                look.execute("PRAGMA writable_schema=ON")  # a file that is growing isn't damaged
+                (whose,) = look.execute("PRAGMA application_id").fetchone()
+            if whose != APPLICATION_ID:
+                raise self._error(NotAJournalError, "it is another program's SQLite database")
         address = f"{self.path.as_uri()}?mode={'ro' if read_only else 'rwc'}"
         connection = sqlite3.connect(address, uri=True, timeout=0, check_same_thread=False)
         self._db = opened.enter_context(closing(connection))
-        self._db.isolation_level = None
         # A flipped byte may not even be text: it has to be read before it can be refused.
         self._db.text_factory = lambda stored: stored.decode(errors="replace")
-        self._create_or_check()
-        # The last is for macOS, where fsync stops at the drive's cache.
-        for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON"):
-            self._do(f"PRAGMA {setting}")
-
-    def _create_or_check(self) -> None:
-        """Give a new file its tables and its name, or refuse one that another version made."""
         if self._read("PRAGMA user_version") == [(0,)]:
             with self._writing():
                 # Somebody else may have created something between the look and the lock.
                 if not self._read("SELECT 1 FROM sqlite_schema"):
-                    schema = resources.files(__package__).joinpath("schema.sql").read_text("utf-8")
+                    schema = Path(__file__).with_name("schema.sql").read_text("utf-8")
                     for statement in (schema + _SIGNATURE).split(";\n"):
                         self._do(statement)
         ((found,),) = self._read("PRAGMA user_version")
         if found != SCHEMA_VERSION:
             why = f"its schema is version {found}, this engine reads version {SCHEMA_VERSION}"
-            raise errors.NotAJournalError(path=str(self.path), reason=why)
+            raise self._error(NotAJournalError, why)
+        # The last is for macOS, where fsync stops at the drive's cache.
+        for setting in ("journal_mode=WAL", "synchronous=FULL", "fullfsync=ON"):
+            self._do(f"PRAGMA {setting}")
 
     def row(self, run_id: str) -> RunRow | None:
         """See `Journal.row`."""
@@ -90,9 +94,9 @@ class SQLiteJournal(OnDisk):
 
     def events(self, row: RunRow, after: int = 0) -> list[Event]:
         """See `Journal.events`."""
-        query = "SELECT * FROM events WHERE run_id = ? AND generation = ? AND seq > ? ORDER BY seq"
+        query = f"{_EVENTS} WHERE run_id = ? AND generation = ? AND seq > ? ORDER BY seq"
         found = enumerate(self._read(query, row.run_id, row.generation, after), start=after + 1)
-        return [checked(row, seq, make_event(event), c) for seq, (_, _, *event, c) in found]
+        return [checked(row, seq, Event._make(event), c) for seq, (*event, c) in found]
 
     def integrity(self) -> list[str]:
         """See `Journal.integrity`: SQLite's own check, and events that belong to no run."""
@@ -101,8 +105,7 @@ class SQLiteJournal(OnDisk):
         return found + [f"run {run_id} has events only" for (run_id,) in self._read(strays)]
 
     def _stand(self, row: RunRow) -> tuple[int | None, float, int]:
-        found = self._do(_SELECT_STAND, row.run_id, row.generation)
-        return found[0] if found else (None, 0.0, 0)
+        return next(iter(self._do(_SELECT_STAND, *row[:2])), (None, 0.0, 0))
 
     def _put(self, row: RunRow) -> None:
         self._do(_PUT, *row)
@@ -114,10 +117,10 @@ class SQLiteJournal(OnDisk):
         try:
             self._do("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *values)
         except sqlite3.IntegrityError as error:  # events that lost their run stand there
-            raise errors.JournalCorruptError(str(error), row.run_id, event.seq) from error
+            raise JournalCorruptError(str(error), row.run_id, event.seq) from error
 
     def _rows(self, clause: str, *values: Any) -> Iterator[RunRow]:
-        return map(row_from, self._read(f"SELECT * FROM runs {clause}", *values))  # noqa: S608
+        return map(row_from, self._read(f"{_RUNS} {clause}", *values))
 
     def _read(self, sql: str, *parameters: Any) -> list[Any]:
         with self._alone():
@@ -142,23 +145,7 @@ class SQLiteJournal(OnDisk):
             try:
                 return self._db.execute(sql, parameters).fetchall()
             except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
                 waited_s = time.monotonic() - began
-                if not busy or waited_s > BUSY_LIMIT_S:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or waited_s > BUSY_LIMIT_S:
                     raise
             time.sleep(random.uniform(0.0005, 0.0015) / (1 + 50 * waited_s))
-
-
-def _refuse_other_files(path: Path) -> None:
-    """Look whose file it is, without locks and without a trace.
-
-    SQLite has to do even this: closing a descriptor of our own would give up every lock that this
-    process holds on the file, and with them the log of a journal that is open on it.
-    """
-    if path.exists() and path.stat().st_size:
-        with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as look:
-            look.execute("PRAGMA writable_schema=ON")  # a file that is growing isn't damaged
-            (whose,) = look.execute("PRAGMA application_id").fetchone()
-        if whose != APPLICATION_ID:
-            reason = "it is another program's SQLite database"
-            raise errors.NotAJournalError(path=str(path), reason=reason)

@@ -108,7 +108,7 @@ def drive_all(journal: Journal, workflows: list[Workflow], whole: Content) -> No
             with suppress(DurableError):  # for a run that isn't there, or that goes on regardless
                 letters.pop(0)[1]()
         for row in list(journal.rows()):
-            if row.status not in _OVER and engine.registers(row):
+            if row.status not in _OVER and (row.workflow, row.version) in engine.registered:
                 engine.resume(row.run_id)
         times = [row.due_at for row in journal.rows() if row.status is RunStatus.SUSPENDED]
         times += [letter[0] for letter in letters]

@@ -173,6 +173,8 @@ class _Checker:
             yield 1, f"the row says workflow {row.workflow!r}, the admission {first.name!r}"
         if structure_hash(first.payload["calls"]) != row.structure:
             yield 1, "the structure hash doesn't fit the recorded durable calls"
+        if first.payload["version"] != row.version:
+            yield 1, f"the row says version {row.version!r}, the admission another"
         if self._parent != row.parent:
             yield 1, f"the row says parent {row.parent!r}, the admission {self._parent!r}"
         if last.kind is EventKind.CONTINUED:

@@ -58,7 +58,7 @@ _TRIED: Check = ("a kind of call that has a body", lambda value: value in _BODIE
 # What a payload must have, by kind; a result and an error are alternatives where both are named.
 _CALL = {"args": _TEXT, "result": _ANYTHING, "error": _ERROR}
 _REQUIRED: dict[str, dict[str, Check]] = {
-    Kind.ADMITTED: {"calls": _NAMES, "input": _ANYTHING},
+    Kind.ADMITTED: {"version": _TEXT, "calls": _NAMES, "input": _ANYTHING},
     Kind.STEP: _CALL,
     Kind.EFFECT: {**_CALL, "key": _TEXT},
     Kind.NOW: {**_CALL, "result": _TIME},

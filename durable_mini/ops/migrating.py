@@ -221,7 +221,8 @@ class _Plan:
         patches = [taken for taken in structure(workflow).patches if taken in self._taken]
         found = structure(workflow, patches)
         carried = {"since": self._events[0].recorded_at, **self._admitted, "parent": None}
-        carried |= {"calls": found.calls, "patches": patches, "key_base": self._key_base}
+        carried |= {"version": workflow.version, "calls": found.calls}
+        carried |= {"patches": patches, "key_base": self._key_base}
         carried["spent"] = self._spent()
         admission = Event(1, Kind.ADMITTED, workflow.name, json.dumps(carried), now)
         history = [admission, *(copy.new for copy in self._copies)]

@@ -40,7 +40,11 @@ def prune(
         raise ValueError(f"older_than_s={older_than_s}: an age in seconds from 0")
     now = SystemClock().now() if now is None else now
     old = (row for row in journal.rows() if _may_go(journal, row, now - older_than_s))
-    return [row.run_id for row in old if dry_run or journal.prune(row, now)]
+    return [
+        row.run_id
+        for row in old
+        if dry_run or journal.replace(row, row._replace(pruned_at=now, due_at=None))
+    ]
 
 
 def _may_go(journal: Journal, row: RunRow, ended_by: float) -> bool:
