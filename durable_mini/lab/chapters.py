@@ -40,20 +40,38 @@ class Route:
 
 
 START = Chapter("00_start_here.ipynb", "A worker dies half-way. What is lost?", 30)
+DEFINITIONS = Chapter("01_definitions.ipynb", "What are the things called, here and elsewhere?", 60)
 REPLAY = Chapter("02_replay.ipynb", "How does a run go on in another process?", 60)
 WINDOW = Chapter("03_crash_window.ipynb", "Why can a card still be charged twice?", 70)
 RESULTS = Chapter("04_results.ipynb", "What does a crash cost, with and without a journal?", 60)
+DETERMINISM = Chapter("05_determinism.ipynb", "Why does a resumed run refuse to go on?", 80)
+VERSIONING = Chapter(
+    "06_versioning.ipynb", "How does code change under runs that are on their way?", 75
+)
+WAITS = Chapter("07_waits.ipynb", "Who keeps a run for a week?", 70)
+SAGAS = Chapter("08_sagas.ipynb", "How do you take back what others have done?", 75)
+WORKERS = Chapter("09_workers.ipynb", "Who holds a run, and what if two think so?", 75)
+LIMITS = Chapter("10_limits.ipynb", "How often to write, how far to grow, when to stop?", 90)
+CHAOS = Chapter("11_chaos.ipynb", "Does it hold when processes are really killed?", 60)
 ONE_PAGE = Chapter("one_page.ipynb", "What must you be able to say?", 10)
 
-CHAPTERS = (START, REPLAY, WINDOW, RESULTS, ONE_PAGE)
+CHAPTERS = (
+    *(START, DEFINITIONS, REPLAY, WINDOW, RESULTS, DETERMINISM),
+    *(VERSIONING, WAITS, SAGAS, WORKERS, LIMITS, CHAOS, ONE_PAGE),
+)
 
 ROUTES = (
-    Route("tomorrow", "You have an interview tomorrow, or want all of it.", CHAPTERS),
+    Route(
+        "tomorrow",
+        "You have an interview tomorrow.",
+        (START, REPLAY, WINDOW, DETERMINISM, ONE_PAGE),
+    ),
     Route(
         "decide",
         "You decide whether your team needs this: the gap and the bill.",
         (START, WINDOW, RESULTS),
     ),
+    Route("all", "You want all of it, at your own pace.", CHAPTERS),
 )
 
 
