@@ -69,8 +69,11 @@ def test_picture_is_the_one_that_the_code_draws() -> None:
     )
 
 
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
 def test_first_run_of_your_own_runs(tmp_path: Path) -> None:
-    (example,) = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    example, _ = EXAMPLES
     script = tmp_path / "first.py"
     script.write_text(example, encoding="utf-8")
 
@@ -80,3 +83,19 @@ def test_first_run_of_your_own_runs(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr
         assert "12 for a book, under order-1/charge" in done.stdout
+
+
+@pytest.mark.slow
+def test_crash_lab_of_the_readme_finds_nothing_wrong(tmp_path: Path) -> None:
+    _, example = EXAMPLES
+    script = tmp_path / "lab.py"
+    script.write_text(example, encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "every one ends as without a crash" in done.stdout
+    assert "flips, none of them wrong" in done.stdout
+    assert "exhibits break the laws that they are expected to break, and no other" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
