@@ -44,6 +44,11 @@ def clone_root() -> Path | None:
     return root if in_clone else None
 
 
+def source_folder() -> Path:
+    """The folder that holds `course/`: the clone's, or the one that a wheel carries."""
+    return clone_root() or _PACKAGE / "_bundle"
+
+
 def working_folder(folder: Path | None) -> tuple[Path, Copied]:
     """Settle where the course is read, and copy there what is missing.
 
@@ -60,7 +65,7 @@ def working_folder(folder: Path | None) -> tuple[Path, Copied]:
     if root is not None and folder is None:
         return root, Copied((), ())
     target = (folder or DEFAULT_FOLDER).absolute()
-    source = root or _PACKAGE / "_bundle"
+    source = source_folder()
     if target.exists() and not target.is_dir():
         raise CourseError(f"{target} is a file. Next: name a folder for your copy of the course.")
     if not (source / FIRST_CHAPTER).is_file():

@@ -24,6 +24,7 @@ PACKAGES = {
     "ipywidgets": "sliders and questions to click",
     "jupyterlab_widgets": "the page's half of every slider",
     "matplotlib": "figures",
+    "platformdirs": "where your ticks are kept",
     "rich": "tables",
 }
 """What the chapters import beyond the standard library, and what for."""
