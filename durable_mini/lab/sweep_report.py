@@ -58,7 +58,7 @@ def damaged(data: bytes, offset: int, mask: int = 0) -> bytes:
     return data[:offset] + bytes([data[offset] ^ mask]) + data[offset + 1 :]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """What `sweep_journal` found.
 
@@ -126,6 +126,8 @@ class Sweep:
         table = [("", *self.counts), *self.rows()]
         lines = [f"{name:<10}{''.join(f'{cell:>10}' for cell in cells)}" for name, *cells in table]
         return "\n".join([self.sentence, "", *lines, "", *self._told()])
+
+    __repr__ = __str__  # what a notebook shows of it, too
 
     def _repr_html_(self) -> str:
         cell = "text-align: right; padding: 0.15em 0.9em 0.15em 0; font-weight: normal"

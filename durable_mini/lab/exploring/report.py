@@ -74,7 +74,7 @@ class Row(NamedTuple):
     later_wrong: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exploration:
     """What `explore` found.
 
@@ -153,6 +153,8 @@ class Exploration:
         lines.insert(1, "-" * (sum(widths) + 2 * len(widths) - 2))
         return "\n".join([self.sentence, *self.notes, "", *lines, *self._told_failures()])
 
+    __repr__ = __str__  # what a notebook shows of it, too
+
     def _told_failures(self) -> Iterator[str]:
         """The smallest failures, each with its one-line recipe."""
         if self.failures:
@@ -212,7 +214,7 @@ def _row_html(row: Row, depth: int) -> str:
     return f'<tr><th scope="row" style="{_CELL}">{html.escape(row.call)}</th>{told}</tr>'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Rerun:
     """One schedule, carried out again to be looked at.
 
@@ -231,6 +233,8 @@ class Rerun:
     def __str__(self) -> str:
         lines = [*self._told_processes(), "", *map(_event_line, self.events), "", *self._told_end()]
         return "\n".join(lines)
+
+    __repr__ = __str__  # what a notebook shows of it, too
 
     def _told_processes(self) -> Iterator[str]:
         for number, places in enumerate(self.processes, 1):
