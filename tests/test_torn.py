@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from durable_mini.lab.torn import ALL, PREFIX, REFUSED, TornJournal
+from durable_mini.journal.file import FileJournal
+from durable_mini.lab.torn import ALL, PREFIX, REFUSED, TornJournal, file_journal_bytes
 
 EVENTS = 9  # admission, seven steps, completion
 
@@ -47,3 +50,14 @@ def test_lost_events_are_repeated_unless_the_receiver_knows_their_keys(torn: Tor
 def test_length_for_more_events_than_there_are_is_refused(torn: TornJournal) -> None:
     with pytest.raises(ValueError, match="0 to 9 events, not 10"):
         torn.length_for(EVENTS + 1)
+
+
+def test_file_journal_has_the_same_bytes_each_time_and_opens(tmp_path: Path) -> None:
+    data = file_journal_bytes()
+    (tmp_path / "journal.jsonl").write_bytes(data)
+    with FileJournal(tmp_path / "journal.jsonl") as journal:
+        (row,) = journal.rows()
+
+        assert len(journal.events(row)) == EVENTS
+        assert journal.torn is None
+    assert file_journal_bytes() == data

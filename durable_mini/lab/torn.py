@@ -2,7 +2,8 @@
 
 Guarantees: the bytes are those of a real SQLite journal, copied while it was open, as a sudden end
 would find them; nothing but the cut is changed. Leaves to others: whether a disk keeps what it was
-told to keep, which no cut can show.
+told to keep, which no cut can show; a file journal damaged at every byte (`sweep`), for which there
+are bytes here.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from durable_mini.clock import FakeClock
 from durable_mini.engine import Engine
 from durable_mini.errors import DurableError, UnknownRunError
 from durable_mini.events import Event
+from durable_mini.journal.file import FileJournal
 from durable_mini.journal.memory import MemoryJournal
 from durable_mini.journal.sqlite import SQLiteJournal
 from durable_mini.lab.agent import agent_in
 from durable_mini.lab.ledger import Ledger
+from durable_mini.worker import Worker
 
 ALL, PREFIX, REFUSED, WRONG = (
     "all events",
@@ -31,6 +34,23 @@ ALL, PREFIX, REFUSED, WRONG = (
 _RUN_ID = "t-1"
 _LOG_HEADER_BYTES = 32  # SQLite's file format: then frame after frame, a header and a page each
 _FRAME_HEADER_BYTES = 24
+_LEASE_S = 3_600.0  # no heartbeat comes in between and adds a line
+
+
+def file_journal_bytes() -> bytes:
+    """The bytes of a file journal with one finished run of the reference agent: always the same.
+
+    >>> file_journal_bytes().count(b"\\n")  # header, admission, claim, seven steps, completion
+    11
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "journal.jsonl")
+        agent = agent_in(Ledger())
+        with FileJournal(path) as journal:
+            engine = Engine(journal, [agent], clock=FakeClock())
+            engine.start(agent, _RUN_ID, run_id=_RUN_ID)
+            Worker(engine, "worker-1", lease_s=_LEASE_S, heartbeat_s=_LEASE_S / 2).run_until_idle()
+        return path.read_bytes()
 
 
 class TornJournal:
