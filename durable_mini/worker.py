@@ -44,7 +44,8 @@ class Worker:
         on_attempt: Callable[[Run], None] = lambda run: None,
     ) -> None:
         if not 0 < heartbeat_s <= lease_s / 2:
-            raise ValueError(f"heartbeat_s={heartbeat_s} is no more than half of lease_s={lease_s}")
+            wanted = f"above 0 and at most half of lease_s={lease_s}"
+            raise ValueError(f"heartbeat_s={heartbeat_s} isn't {wanted}")
         self.worker_id = worker_id or f"worker-{os.getpid()}-{os.urandom(2).hex()}"
         self._engine, self._poll_s, self._on_attempt = engine, poll_s, on_attempt
         self._stop = Event()
