@@ -1,8 +1,8 @@
 """What a test in a real browser needs: a JupyterLab of its own, a page, and waits that don't lie.
 
 Guarantees that a JupyterLab started here uses no file of the user's (configuration, settings,
-workspaces, history), listens on 127.0.0.1 alone and is gone afterwards with its kernels; and that a
-page reaches no other host: such a request is refused and remembered.
+workspaces, history, ticks), listens on 127.0.0.1 alone and is gone afterwards with its kernels;
+and that a page reaches no other host: such a request is refused and remembered.
 
 The idle sign of JupyterLab shows before a kernel is connected, and "Run all" is lost then. So every
 wait here asks the application itself.
@@ -126,6 +126,7 @@ def _environment(profile: Path) -> dict[str, str]:
             "JUPYTERLAB_SETTINGS_DIR": "settings",
             "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
             "IPYTHONDIR": "ipython",
+            "XDG_DATA_HOME": "share",  # a reader's ticks
         }.items()
     }
     path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))

@@ -256,6 +256,8 @@ WIDGET = new_output("display_data", data={notebooks.WIDGET_VIEW: {"model_id": "a
         (new_markdown_cell("![seen](https://x.org/a.png)"), "remote picture"),
         (new_markdown_cell("[next](no_such.ipynb)"), "no_such.ipynb, which isn't there"),
         (new_markdown_cell("# A\n[up](#B)"), "no heading there"),
+        (new_markdown_cell("# A\n[up](#cell-id=no-such)"), "no cell is called so"),
+        (new_markdown_cell("- see [issue\n  #818](#A)"), "nbconvert takes for a heading"),
         (new_markdown_cell(" "), "is empty"),
         (code("\n".join("1" * 26)), "has 26 lines"),
         (code("1  # NBVAL_SKIP"), "nbval to look away"),
@@ -273,6 +275,7 @@ def test_check_finds_nothing_in_a_cell_that_is_in_order(tmp_path: Path) -> None:
     links = "# The top\n[here](#The-top) `[not](a link)` <https://example.org> either/tmp or 0x10"
 
     assert faults_of(tmp_path, new_markdown_cell(links)) == []
+    assert faults_of(tmp_path, new_markdown_cell("[here](#cell-id=this)", id="this")) == []
     assert faults_of(tmp_path, code("x = 1", new_output("stream", text="1\n"))) == []
 
 

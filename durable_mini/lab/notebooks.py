@@ -75,6 +75,7 @@ _REMOTE = re.compile(
     r"""<(?:img|script|iframe|link|video|source)\b[^>]*(?:src|href)\s*=\s*["']?(?:https?:)?//|@import\b"""
 )
 _IMG_WITHOUT_ALT = re.compile(r"""<img\b(?![^>]*\balt\s*=\s*["'][^"'])""")
+_HASH_AT_A_LINE = re.compile(r"^[ \t>]*(#{1,6}[^#\s]\S*)", re.MULTILINE)
 _NBVAL_OPT_OUT = re.compile(r"NBVAL_(?:SKIP|IGNORE_OUTPUT)")
 
 
@@ -331,8 +332,15 @@ def _cell_faults(cell: Cell) -> Iterator[str]:
         yield from _code_faults(cell)
         for output in cell.outputs:
             yield from _output_faults(output, cell)
-    elif _IMG_WITHOUT_ALT.search(_prose(cell.source)):
+    else:
+        yield from _markdown_faults(_prose(cell.source))
+
+
+def _markdown_faults(prose: str) -> Iterator[str]:
+    if _IMG_WITHOUT_ALT.search(prose):
         yield "shows a picture without an alt text"
+    if match := _HASH_AT_A_LINE.search(prose):
+        yield f"begins a line with {match[1]}, which nbconvert takes for a heading"
 
 
 def _code_faults(cell: Cell) -> Iterator[str]:
@@ -408,18 +416,21 @@ def _broken(target: str, path: Path, notebook: Any) -> str:
     if not anchor or file.suffix != ".ipynb":
         return ""
     cells = (read(file) if name else notebook).cells
-    return "" if anchor in _anchors(cells) else f"links to {target}, but no heading there says that"
+    if anchor in _anchors(cells):
+        return ""
+    return f"links to {target}, but no heading there says that and no cell is called so"
 
 
 def _anchors(cells: Sequence[Cell]) -> set[str]:
-    """The names under which JupyterLab and nbconvert let a link reach a heading."""
+    """The names under which JupyterLab and nbconvert let a link reach a heading or a cell."""
     headings = (
         match[2]
         for cell in cells
         if cell.cell_type == "markdown"
         for match in _HEADING.finditer(cell.source)
     )
-    return {re.sub(r"[*`]", "", heading).replace(" ", "-") for heading in headings}
+    named = {re.sub(r"[*`]", "", heading).replace(" ", "-") for heading in headings}
+    return named | {f"cell-id={cell.id}" for cell in cells}
 
 
 # ---- small things ------------------------------------------------------------------------------
