@@ -9,7 +9,7 @@ from pathlib import Path
 
 import code_lines
 
-from durable_mini.lab.chapters import CHAPTERS, chapters_table, routes_table
+from durable_mini.lab.chapters import chapters_table, routes_table, titles_on_map
 from durable_mini.lab.results import percent
 from durable_mini.lab.run_pictures import course_map
 from durable_mini.lab.simulation import simulate
@@ -18,15 +18,13 @@ from durable_mini.lab.theory import STRATEGIES, Quantity, exact
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PICTURE = ROOT / "course" / "course_map.png"
-PLACES = {"kill": "00", "replay": "02", "window": "03", "results": "04"}
 
 CRASH_RATE, RUNS, SEED = 0.08, 400, 0
 
 
 def picture() -> bytes:
-    """The drawn map, with the chapter that each place belongs to."""
-    names = {chapter.name[:2]: chapter.name.replace("_", " ") for chapter in CHAPTERS}
-    return course_map({place: names[number] for place, number in PLACES.items()}).png()
+    """The drawn map, with the chapter of each place."""
+    return course_map(titles_on_map()).png()
 
 
 def parts() -> dict[str, str]:

@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from durable_mini.events import EventKind, Position
+from durable_mini.lab.chapters import titles_on_map
 from durable_mini.lab.crashes import CrashAt, InjectedCrash
 from durable_mini.lab.figures import (
     Attempt,
@@ -57,6 +58,7 @@ PICTURES = {
     "timeline": lambda: run_timeline([Attempt((Box("plan"), Box("charge", "live", "effect")))]),
     "views": lambda: three_views(MOMENT),
     "map": lambda: course_map({"kill": "00 Start here"}),
+    "whole map": lambda: course_map(titles_on_map()),
 }
 
 
@@ -282,8 +284,15 @@ def test_three_views_keep_their_size_while_there_is_room() -> None:
 
 
 def test_course_map_refuses_a_place_it_has_not_got() -> None:
-    with pytest.raises(ValueError, match="no place 'moon', only kill, window, replay, results"):
+    with pytest.raises(ValueError, match="no place 'moon', only words, kill, window, replay, path"):
         course_map({"moon": "99"})
+
+
+def test_course_map_says_in_words_what_its_cards_ask() -> None:
+    alt = course_map({"wait": "07 waits"}).alt
+
+    assert alt.endswith("And what if somebody must say yes first: 07 waits.")
+    assert "And what if" not in course_map({"kill": "00 start here"}).alt
 
 
 # ---- numbers -----------------------------------------------------------------------------------

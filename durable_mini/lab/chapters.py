@@ -39,8 +39,8 @@ class Route:
         return sum(chapter.minutes for chapter in self.chapters)
 
 
-START = Chapter("00_start_here.ipynb", "A worker dies half-way. What is lost?", 30)
-DEFINITIONS = Chapter("01_definitions.ipynb", "What are the things called, here and elsewhere?", 60)
+START = Chapter("00_start_here.ipynb", "A worker dies half-way. What is lost?", 35)
+DEFINITIONS = Chapter("01_definitions.ipynb", "What do the words mean, in one run read slowly?", 60)
 REPLAY = Chapter("02_replay.ipynb", "How does a run go on in another process?", 60)
 WINDOW = Chapter("03_crash_window.ipynb", "Why can a card still be charged twice?", 70)
 RESULTS = Chapter("04_results.ipynb", "What does a crash cost, with and without a journal?", 60)
@@ -50,9 +50,9 @@ VERSIONING = Chapter(
 )
 WAITS = Chapter("07_waits.ipynb", "Who keeps a run for a week?", 70)
 SAGAS = Chapter("08_sagas.ipynb", "How do you take back what others have done?", 75)
-WORKERS = Chapter("09_workers.ipynb", "Who holds a run, and what if two think so?", 75)
+WORKERS = Chapter("09_workers.ipynb", "Two workers have the same run. Who may write?", 75)
 LIMITS = Chapter("10_limits.ipynb", "How often to write, how far to grow, when to stop?", 90)
-CHAOS = Chapter("11_chaos.ipynb", "Does it hold when processes are really killed?", 60)
+CHAOS = Chapter("11_chaos.ipynb", "How do you know that it survives?", 80)
 ONE_PAGE = Chapter("one_page.ipynb", "What must you be able to say?", 10)
 
 CHAPTERS = (
@@ -73,6 +73,28 @@ ROUTES = (
     ),
     Route("all", "You want all of it, at your own pace.", CHAPTERS),
 )
+
+
+PLACES = {
+    "words": DEFINITIONS,
+    "kill": START,
+    "replay": REPLAY,
+    "path": DETERMINISM,
+    "window": WINDOW,
+    "results": RESULTS,
+    "change": VERSIONING,
+    "wait": WAITS,
+    "undo": SAGAS,
+    "slow": WORKERS,
+    "year": LIMITS,
+    "elsewhere": CHAOS,
+}
+"""The chapter of each place on the drawn map."""
+
+
+def titles_on_map() -> dict[str, str]:
+    """Return what `run_pictures.course_map` writes at each of its places."""
+    return {place: chapter.name.replace("_", " ") for place, chapter in PLACES.items()}
 
 
 def chapters_table(chapters: Sequence[Chapter] = CHAPTERS) -> str:

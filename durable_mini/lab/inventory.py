@@ -1,9 +1,11 @@
-"""Questions about the whole subject, asked before the course and again after it.
+"""Fifteen questions about the whole subject, asked before the course and again after it.
 
-Guarantees: nothing is ticked, asked of "Run all", stored or graded; the truths are shown only on
-request; on a page without a kernel the same questions can be read and the truths unfolded. Figures
-in the questions come from the closed forms and from the published table, so that none goes stale.
-It leaves teaching to the chapters, each of which is named beside its question.
+Guarantees: "Run all" ticks nothing and waits for nothing; nothing is graded; the truths are shown
+only on request. Two numbers are kept, and only when the reader asks for the count: how many were
+right before the course, and how many after it (`progress` says where). On a page without a kernel
+the questions can be read and the truths unfolded. Figures in the questions come from the closed
+forms and from the published table, so that none goes stale. It leaves teaching to the chapters,
+each of which is named beside its truth.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 import ipywidgets as widgets
 
 from durable_mini.lab.pictures import show_bundle
+from durable_mini.lab.progress import ProgressFile, Score, compared
 from durable_mini.lab.results import PUBLISHED, PUBLISHED_RUNS, percent
 from durable_mini.lab.shape import REFERENCE_SHAPE
 from durable_mini.lab.theory import exact
@@ -65,24 +68,28 @@ def _noise_item() -> Item:
     )
 
 
+def _zero_item() -> Item:
+    """The question what a test without a failure has shown, by the rule of three."""
+    tests = round(exact("journal", _RATE, PUBLISHED_RUNS).duplicates.mean)
+    truth = f"at most about {percent(3 / tests)} of repeats get through"
+    return Item(
+        f"{PUBLISHED_RUNS} runs under crashes, with keys: the receiver was sent {tests} repeats "
+        "and booked none of them. What has that shown?",
+        ("no repeat ever gets through", truth, "nothing, it was chance"),
+        truth,
+        "None in so many is also what a receiver shows that lets a few through. The rule of "
+        "three bounds their share, with 95 % confidence.",
+        "11",
+    )
+
+
 INVENTORY: tuple[Item, ...] = (
     Item(
         "A worker dies in step 5 of 7 and another one takes over. Where does its code begin?",
         ("at step 5", "right after the last finished step", "at the top of the function"),
         "at the top of the function",
         "No stack and no line number is kept. The function runs from its first line, and what is "
-        "on record is answered from the record.",
-        "02",
-    ),
-    Item(
-        "What happens on the way to step 5 with the four steps that were finished?",
-        (
-            "they run again, which does no harm",
-            "their recorded results are returned, nothing runs",
-            "they run again, and the results are compared",
-        ),
-        "their recorded results are returned, nothing runs",
-        "That is replay. It isn't a retry: no model is asked and no card is charged.",
+        "on record is answered from the record, without being executed.",
         "02",
     ),
     Item(
@@ -95,7 +102,7 @@ INVENTORY: tuple[Item, ...] = (
     Item(
         "Each finished step goes into a journal before the next begins. Workers crash now and "
         "then. How often is a card charged for one order?",
-        ("at most once", "exactly once", "once or more"),
+        ("at most once", "once or more", "exactly once"),
         "once or more",
         "A worker can die after charging and before writing it down. Nobody knows, so it is "
         "charged again.",
@@ -104,7 +111,7 @@ INVENTORY: tuple[Item, ...] = (
     Item(
         "Now the charge carries an idempotency key that the receiver honours, and a worker dies "
         "after charging, before writing it down. What does the next worker do?",
-        ("it skips the charge", "it charges again", "it asks the receiver first"),
+        ("it charges again", "it skips the charge", "it asks the receiver first"),
         "it charges again",
         "The step does run again. The receiver knows the key and drops the repeat: what happens "
         "once is the effect, not the execution.",
@@ -113,40 +120,126 @@ INVENTORY: tuple[Item, ...] = (
     Item(
         "Which of these is a good key for charging the card in a run?",
         (
-            "the run's id and the step's name",
             "a fresh random id at each attempt",
+            "the order's number and the step's name",
             "a hash of customer and amount",
         ),
-        "the run's id and the step's name",
+        "the order's number and the step's name",
         "A fresh id at each attempt protects nobody. A hash of the content takes two honest "
-        "orders of the same amount for one.",
+        "orders of the same amount for one. A key names what is wanted.",
         "03",
     ),
     _chance_item(),
     _noise_item(),
+    Item(
+        "A workflow needs chance. Its first line seeds the generator with the run's id; steps draw "
+        "from it, and so does the workflow. Is it fit for replay now?",
+        (
+            "yes: the same seed gives the same numbers",
+            "no: on replay the steps don't draw",
+            "yes, as long as it stays in one process",
+        ),
+        "no: on replay the steps don't draw",
+        "A seed fixes the sequence, and replay changes who draws from it: a recorded step isn't "
+        "executed, so the next number goes to somebody else. Record what was drawn.",
+        "05",
+    ),
+    Item(
+        "You deploy new code. The structure hash of its workflow is what it was. May the runs that "
+        "are on their way go on safely?",
+        ("perhaps", "yes: that is what the hash is for", "no: each deploy needs a new version"),
+        "perhaps",
+        "The hash knows the list of durable calls. What a step does, what its result means and "
+        "which branch is taken aren't in it.",
+        "06",
+    ),
+    Item(
+        "Runs that wait for a person: 500. Workers: one. Somebody starts a new run. When is it "
+        "executed?",
+        ("at once", "when one of the 500 has its answer", "when all 500 have theirs"),
+        "at once",
+        "A run that waits is a few lines in a journal. It holds no worker, no thread, no process.",
+        "07",
+    ),
+    Item(
+        "A yes has to come by Friday noon. It is recorded on Thursday, while no worker is up; the "
+        "first one looks on Saturday. Who wins?",
+        ("the time-out", "whichever the worker looks at first", "the yes"),
+        "the yes",
+        "What counts is when the yes was recorded, not when somebody had time to look.",
+        "07",
+    ),
+    Item(
+        "A charge went through and its answer got lost. Then a later step fails for good, and all "
+        "is to be undone. When must the refund have been registered for the money to come back?",
+        ("before the charge", "when the charge was confirmed", "when the later step failed"),
+        "before the charge",
+        "Whoever registers an undo after its step undoes what he heard of. Here nobody heard.",
+        "08",
+    ),
+    Item(
+        "A worker is frozen for a minute in the middle of a step. Its lease ends, another one "
+        "takes over and finishes the run. Then the first one wakes up. What stops its late write?",
+        (
+            "its lease: it knows that it has ended",
+            "its own check, right before the write",
+            "the journal: it compares a number that each claim raises",
+        ),
+        "the journal: it compares a number that each claim raises",
+        "A pause can fall between any check and the write that follows. Only the place that is "
+        "written to can refuse, and the number is the fencing token.",
+        "09",
+    ),
+    Item(
+        "After each model call the workflow's own code adds the price to a counter outside. The "
+        "worker dies five times on the way. What does the counter show in the end?",
+        ("more than was spent", "what was spent", "less than was spent"),
+        "more than was spent",
+        "Workflow code runs again from the top in every attempt, and adds again for each replayed "
+        "call. The price belongs in the step's own record.",
+        "10",
+    ),
+    _zero_item(),
 )
 
 
 class Inventory:
-    """The questions with their options to click on, and a button that shows the truths."""
+    """The questions with their options to click on, a count that is kept, and the truths.
 
-    def __init__(self, items: Sequence[Item] = INVENTORY) -> None:
-        self._items = tuple(items)
+    Args:
+        items: what is asked.
+        after: whether this is the second time, after the course.
+        file: where the count is kept; None for the reader's own file.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Item] = INVENTORY,
+        *,
+        after: bool = False,
+        file: ProgressFile | None = None,
+    ) -> None:
+        self._items, self._after = tuple(items), after
+        self._file = file or ProgressFile()
         self._ticked = [
             widgets.RadioButtons(
                 options=list(item.options), value=None, layout=widgets.Layout(width="max-content")
             )
             for item in items
         ]
+        self.count_button = widgets.Button(description="Count mine", tooltip="The count is kept")
+        self.count_button.on_click(lambda _button: self._count())
         self._button = widgets.Button(description="Show the answers")
         self._button.on_click(lambda _button: self._show())
+        self._counted = widgets.HTML()
         self._truths = widgets.HTML()
         rows = [
             row
             for number, (item, ticked) in enumerate(zip(items, self._ticked, strict=True), 1)
             for row in (widgets.HTML(_asked(number, item)), ticked)
         ]
-        self._panel = widgets.VBox([*rows, self._button, self._truths])
+        buttons = widgets.HBox([self.count_button, self._button])
+        self._panel = widgets.VBox([*rows, buttons, self._counted, self._truths])
 
     @property
     def right(self) -> int:
@@ -158,6 +251,19 @@ class Inventory:
         """What is ticked, question by question; None where nothing is."""
         return tuple(buttons.value for buttons in self._ticked)
 
+    def _count(self) -> None:
+        """Say how many are right, not which, and keep the number."""
+        score = Score(self.right, len(self._items))
+        kept = self._file.count(score, after=self._after)
+        if self._after:
+            more = compared(kept)
+        elif kept.began == score:
+            more = "That is kept: it is where you began."
+        else:
+            more = f"Kept is your first count, {kept.began}."
+        said = f"{score} right. {more} {self._file.trouble}".strip()
+        self._counted.value = _spoken(f"<p><strong>{html.escape(said)}</strong></p>")
+
     def _show(self) -> None:
         """Show the truths beside what is ticked now; a later click shows them afresh."""
         told = [
@@ -165,13 +271,19 @@ class Inventory:
             for number, (item, ticked) in enumerate(zip(self._items, self.ticked, strict=True), 1)
         ]
         summary = f"{self.right} of {len(self._items)} right."
-        self._truths.value = (
-            f'<div role="status" aria-live="polite" style="max-width: 62em; line-height: 1.4">'
-            f"<p><strong>{summary}</strong></p>{''.join(told)}</div>"
-        )
+        self._truths.value = _spoken(f"<p><strong>{summary}</strong></p>{''.join(told)}")
         self._button.description = "Show them again"
 
     def _ipython_display_(self) -> None:
+        text = self._again() if self._after else self._asked_and_told()
+        show_bundle(live_view(self._panel) | text)
+
+    def _again(self) -> dict[str, str]:
+        """What a page without a kernel shows the second time: not all of it once more."""
+        said = f"The same {len(self._items)} questions as above."
+        return {"text/html": f"<p><em>{said}</em></p>", "text/plain": said}
+
+    def _asked_and_told(self) -> dict[str, str]:
         numbered = list(enumerate(self._items, 1))
         asked = "".join(f"{_asked(number, item)}{_options(item)}" for number, item in numbered)
         told = "".join(_told(number, item, None) for number, item in numbered)
@@ -180,16 +292,23 @@ class Inventory:
             for number, item in numbered
             for line in (f"{number}. {item.question}", *(f"   - {text}" for text in item.options))
         ]
-        text = {
+        return {
             "text/html": f"{asked}<details><summary>Show the answers</summary>{told}</details>",
             "text/plain": "\n".join(lines),
         }
-        show_bundle(live_view(self._panel) | text)
 
 
-def inventory() -> Inventory:
-    """Ask the questions of `INVENTORY`."""
-    return Inventory()
+def inventory(*, after: bool = False) -> Inventory:
+    """Ask the questions of `INVENTORY`, before the course or after it."""
+    return Inventory(after=after)
+
+
+def _spoken(inside: str) -> str:
+    """Return HTML that a screen reader reads out when it changes."""
+    return (
+        f'<div role="status" aria-live="polite" style="max-width: 62em; line-height: 1.4">'
+        f"{inside}</div>"
+    )
 
 
 def _is_right(item: Item, ticked: str | None) -> bool:

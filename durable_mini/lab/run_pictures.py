@@ -38,6 +38,7 @@ from durable_mini.lab.pictures import (
     blank_figure,
 )
 from durable_mini.lab.watch import Attempt, Box, BoxState
+from durable_mini.lab.what_ifs import CARDS_H_IN, WHAT_IFS, draw_what_ifs
 
 _SHEET_W_IN = 9.6
 _LABEL_W_IN = 0.98  # the row's name at the left
@@ -465,38 +466,54 @@ _MAP_STEPS = (
 _MAP_RECORDED = 3  # how many steps the first worker got journalled
 
 _PLACES = {
+    "words": (0.12, 0.4),
     "kill": (5.98, 3.32),
     "window": (7.82, 2.73),
-    "replay": (1.33, 0.4),
+    "replay": (1.4, 0.4),
+    "path": (2.5, 0.4),
     "results": (5.98, 0.4),
 }
-"""Where on the map a chapter's name can stand, in inches, left and middle."""
+"""Where beside the run a chapter's name can stand, in inches, left and middle."""
 
 
 def course_map(chapters: Mapping[str, str]) -> Picture:
     """Draw a run whose worker is killed and that another worker finishes, with chapters beside it.
 
     Args:
-        chapters: chapter titles by the place that they are about: "kill" (the worker that dies),
-            "window" (the charge that no journal knows of), "replay" (what the second worker need
-            not do again), "results" (what it all costs). A place may be left out.
+        chapters: chapter titles by the place that they are about. Beside the run: "words" (what
+            all of it is called), "kill" (the worker that dies), "window" (the charge that no
+            journal knows of), "replay" (what the second worker need not do again), "path" (that it
+            comes to the same steps), "results" (what it all costs). Below it, a card each: the
+            names of `WHAT_IFS`. A place may be left out.
 
     Raises:
         ValueError: for a place that the map hasn't got.
     """
-    unknown = sorted(set(chapters) - set(_PLACES))
+    known = {**_PLACES, **WHAT_IFS}
+    unknown = sorted(set(chapters) - set(known))
     if unknown:
-        raise ValueError(f"the map has no place {unknown[0]!r}, only {', '.join(_PLACES)}")
-    figure = blank_figure(_MAP_W_IN, _MAP_H_IN)
-    sheet = bare_axes(figure, _MAP_W_IN, _MAP_H_IN)
+        raise ValueError(f"the map has no place {unknown[0]!r}, only {', '.join(known)}")
+    cards = [place for place in WHAT_IFS if place in chapters]
+    below = CARDS_H_IN if cards else 0.0
+    figure = blank_figure(_MAP_W_IN, _MAP_H_IN + below)
+    sheet = bare_axes(figure, _MAP_W_IN, _MAP_H_IN + below)
+    sheet.set_ylim(-below, _MAP_H_IN)  # the run keeps its measures, the cards stand under it
     _draw_lanes(sheet)
     for place, (name, kind) in enumerate(_MAP_STEPS):
         _draw_first_worker(sheet, place, name, kind)
         _draw_record(sheet, place, name)
         _draw_second_worker(sheet, place, name, kind)
-    for spot, title in chapters.items():
-        _draw_tag(sheet, _PLACES[spot], title)
-    return Picture(figure, _MAP_ALT)
+    for spot in _PLACES.keys() & chapters.keys():
+        _draw_tag(sheet, _PLACES[spot], chapters[spot])
+    if cards:
+        draw_what_ifs(sheet, -below, chapters)
+    return Picture(figure, _map_alt(chapters, cards))
+
+
+def _map_alt(chapters: Mapping[str, str], cards: Sequence[str]) -> str:
+    asked = [f"{WHAT_IFS[place][0]} {chapters[place]}".replace("\n", " ") for place in cards]
+    asked = [text.replace("?", ":") for text in asked]
+    return f"{_MAP_ALT} And what if {'; '.join(asked)}." if asked else _MAP_ALT
 
 
 _MAP_ALT = (
