@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -291,3 +292,43 @@ def keep_screenshot(page: Any, name: str, part: Any = None) -> Path:
     page.wait_for_timeout(300)
     part.screenshot(path=str(path))
     return path
+
+
+_IDLE = (
+    "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'idle'"
+)
+
+
+def _wait_until_idle(page: Any) -> None:
+    """A moment for the message to go out, and then as long as the answer takes."""
+    page.wait_for_timeout(30)
+    page.wait_for_function(_IDLE, timeout=60_000)
+
+
+def move_every_widget(page: Any) -> tuple[int, int]:
+    """Press one key on every slider and every button of the notebook; how many of each there are.
+
+    By keyboard alone: what can't be reached like that fails here. A picture is computed again
+    after each, which is waited for.
+    """
+    outputs = page.locator(".jp-OutputArea-output")
+    sliders = outputs.locator(".noUi-handle:visible")
+    buttons = outputs.locator("button.jupyter-button:visible")
+    moved = sliders.count(), buttons.count()
+    for place in range(moved[0]):
+        sliders.nth(place).focus()
+        page.keyboard.press("ArrowRight")
+        _wait_until_idle(page)
+    for place in range(moved[1]):
+        button = buttons.nth(place)
+        if button.is_visible() and button.is_enabled():  # the one before may have disabled it
+            button.focus()
+            page.keyboard.press("Enter")
+            _wait_until_idle(page)
+    return moved
+
+
+def complaints_of_widgets(page: Any) -> list[str]:
+    """What widgets say of themselves that is an error's name."""
+    said: list[str] = page.locator("[role=status]").all_inner_texts()
+    return [text for text in said if re.search(r"\b[A-Z]\w*(Error|Exception)\b", text)]

@@ -7,6 +7,7 @@ A test that measures something hands the line to `figure`, and the line is print
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,10 @@ else:
         "ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+# A shell lets what runs in its background ignore Ctrl-C, and every process started from there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIGURE = "figure"
 

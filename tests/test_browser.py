@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import browser_support as support
@@ -182,11 +182,16 @@ def test_results_chapter_shows_its_picture_before_anything_runs_and_moves_after(
 @pytest.mark.parametrize(
     "name", [path.name for path in sorted((support.REPOSITORY / "course").glob("*.ipynb"))]
 )
-def test_every_chapter_runs_from_top_to_bottom_without_an_error(
-    page: Any, lab: support.Lab, name: str
+def test_every_chapter_runs_and_each_of_its_widgets_moves_without_an_error(
+    page: Any, lab: support.Lab, name: str, figure: Callable[[str], None]
 ) -> None:
     support.open_notebook(page, lab, f"course/{name}")
     support.run_all(page, timeout_s=300)
 
     assert support.errors_in_notebook(page) == []
     assert support.keep_screenshot(page, name.removesuffix(".ipynb")).stat().st_size > 10_000
+
+    sliders, buttons = support.move_every_widget(page)
+    figure(f"browser, {name}: {sliders} sliders and {buttons} buttons moved by keyboard")
+    assert support.errors_in_notebook(page) == []
+    assert support.complaints_of_widgets(page) == []

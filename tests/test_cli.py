@@ -176,10 +176,13 @@ def test_results_shows_a_bar_on_a_terminal_and_ctrl_c_is_one_line() -> None:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
 
-    said = read_until(terminal, "/15000000")
-    process.send_signal(signal.SIGINT)
-    said += read_until(terminal, "Ctrl-C")
-    printed, _ = process.communicate(timeout=20)
+    try:
+        said = read_until(terminal, "/15000000")
+        process.send_signal(signal.SIGINT)
+        said += read_until(terminal, "Ctrl-C")
+        printed, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
     os.close(terminal)
 
     assert (process.returncode, printed) == (130, b"")
