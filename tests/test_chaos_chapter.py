@@ -35,6 +35,8 @@ from durable_mini.lab.museum_pictures import exhibit_cards, museum_grid
 from durable_mini.lab.notebooks import MAX_PNG_BYTES
 from durable_mini.lab.theory import STRATEGIES
 
+pytestmark = pytest.mark.slow
+
 SHIPPED = shipped_experiments()
 STORED = json.loads((files("durable_mini.lab") / DATA).read_text(encoding="utf-8"))
 

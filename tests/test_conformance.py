@@ -35,6 +35,8 @@ from durable_mini.lab.conformance.storing import appends, torn
 from durable_mini.lab.museum import HonestEngine, PatientEngine
 from durable_mini.lab.museum.honest import Context, Stop, kept
 
+pytestmark = pytest.mark.slow
+
 TIERS = ["replay", "identity", "failures", "keys", "torn writes", "fencing"]  # of the capstone
 
 

@@ -13,6 +13,8 @@ from durable_mini.lab.conformance.laws import sentence
 from durable_mini.lab.museum.honest import Context, HonestEngine, StepFailed, Stop
 from durable_mini.lab.museum.patient import PatientContext, PatientEngine
 
+pytestmark = pytest.mark.slow
+
 
 class StartsAtOnce(HonestEngine):
     def start(self, run_id, workflow, value):

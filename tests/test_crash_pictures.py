@@ -28,6 +28,8 @@ from durable_mini.lab.pictures import DPI, Picture
 from durable_mini.lab.sweep import sweep_journal
 from durable_mini.lab.sweep_report import Damage, Sweep, Verdict
 
+pytestmark = pytest.mark.slow
+
 TALLEST_IN = 10.5
 
 

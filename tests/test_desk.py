@@ -23,6 +23,8 @@ from durable_mini.lab.desk_pictures import (
     waits_of,
 )
 
+pytestmark = pytest.mark.slow
+
 outside: list[str] = []
 
 

@@ -32,6 +32,8 @@ from durable_mini.lab.ledger import Ledger
 from durable_mini.lab.limits_pictures import Bar, bill_picture, growth_picture, phases_picture
 from durable_mini.lab.theory import exact
 
+pytestmark = pytest.mark.slow
+
 UNEVEN: list[Phase] = [(1.0, 2.0, 0.0), (3.0,), (1.0, 1.0)]
 WEIGHTS = [EQUAL_WEIGHTS, (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.2, 0.5, 0.3)]
 

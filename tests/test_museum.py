@@ -11,6 +11,8 @@ from durable_mini.lab.museum import MUSEUM, HonestEngine, PatientEngine, Tour, t
 from durable_mini.lab.museum.disks import LooksThenWrites, TrustsTheBytes
 from durable_mini.lab.museum.records import LooksForTruth, TakesAnyKind
 
+pytestmark = pytest.mark.slow
+
 NAMES = [exhibit.__name__ for exhibit in MUSEUM]
 
 

@@ -36,6 +36,8 @@ from durable_mini.lab.sagas_pictures import (
     readings_picture,
 )
 
+pytestmark = pytest.mark.slow
+
 KEYS = {"idempotency_key": "k~undo", "effect_key": "k"}
 FEW: dict[str, Any] = {"sagas": 60}
 

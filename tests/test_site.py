@@ -22,6 +22,8 @@ from durable_mini.lab.site import SiteError, build
 from durable_mini.lab.site.__main__ import main
 from durable_mini.lab.site.pages import chapter_page, index_page
 
+pytestmark = pytest.mark.slow
+
 COURSE = Path(__file__).resolve().parent.parent / "course"
 SMALL = (Chapter("01_one.ipynb", "What is one?", 5), Chapter("02_two.ipynb", "And two?", 5))
 LOADING = {

@@ -28,6 +28,8 @@ from durable_mini.lab.ledger import Ledger
 from durable_mini.lab.sweep import sweep_journal
 from durable_mini.lab.sweep_report import Verdict, damaged
 
+pytestmark = pytest.mark.slow
+
 START_S = 1_000.0
 
 

@@ -34,6 +34,8 @@ from durable_mini.lab.terms_pictures import (
 )
 from durable_mini.lab.told_run import Notes, Place, ToldRun, places
 
+pytestmark = pytest.mark.slow
+
 COURSE = Path(__file__).resolve().parent.parent / "course"
 HOUR = 3_600.0
 

@@ -35,6 +35,8 @@ from durable_mini.lab.versions_pictures import (
     version_editor,
 )
 
+pytestmark = pytest.mark.slow
+
 REFUSED = {"a fraud check", "a survey", "a new name", "a swap", "a shorthand"}
 UNDEPLOYABLE = "a patch misused"
 

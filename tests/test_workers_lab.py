@@ -37,6 +37,8 @@ from durable_mini.lab.leases import (
 from durable_mini.lab.workers_pictures import Lapse, lapse_strip, lease_figure, stage_picture
 from durable_mini.lab.zombie import Act, Stage, night_explorer, night_sentence, zombie_night
 
+pytestmark = pytest.mark.slow
+
 AGENT = scripted(lambda c: None)
 
 

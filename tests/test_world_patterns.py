@@ -33,6 +33,8 @@ from durable_mini.lab.world import (
     World,
 )
 
+pytestmark = pytest.mark.slow
+
 IGNORING = Switches(ignores_keys=True)
 
 # Duplicates and losses under each trouble, in the order of `TROUBLES`: a worker dies; who posts
