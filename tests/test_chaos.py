@@ -64,7 +64,7 @@ def test_books_hand_a_job_out_again_only_when_its_time_is_over(tmp_path: Path) -
         books.finish("queue", "a", "completed")
         assert books.take("queue", "w3", now=99.0, hidden_s=2.0) is None
         assert books.jobs_left("queue") == 0
-        assert books.statuses("queue") == ["completed"]
+        assert books.endings("queue") == [("completed", "")]
 
 
 def test_books_give_back_what_a_dead_worker_had(tmp_path: Path) -> None:
@@ -144,6 +144,7 @@ def outcome(**changes: Any) -> StrategyOutcome:
         "runs": 400,
         "completed": 400,
         "lost": 0,
+        "failure": "",
         "kills": round(theory.restarts.mean * 400),
         "cost": theory.cost.mean * 400,
         "duplicates": 0,
@@ -159,8 +160,8 @@ def test_complaints_name_what_contradicts_theory_and_guarantees() -> None:
     assert outcome(cost=400 * (cost.mean + 3.9 * cost.se)).complaints() == []
     [said] = outcome(cost=400 * (cost.mean + 4.1 * cost.se)).complaints()
     assert "cost" in said
-    [said] = outcome(completed=399, lost=1).complaints()
-    assert "399 of 400" in said
+    [said] = outcome(completed=399, lost=1, failure="WorldError: no").complaints()
+    assert said.endswith("399 of 400 runs completed; the first failed: WorldError: no")
     assert any("1 duplicates, with keys" in line for line in outcome(duplicates=1).complaints())
     few = {"restarts": expected("queue", 0.02, 400)["restarts"]}
     [said] = outcome(kills=400, expected=few).complaints()
@@ -171,6 +172,19 @@ def test_theory_of_the_queue_is_that_of_starting_over() -> None:
     assert expected("queue", 0.08, 400) == expected("restart", 0.08, 400)
     assert expected("restart", 0.08, 400)["cost"] == exact("restart", 0.08, 400).cost
     assert expected("journal", None, 400) == {}
+
+
+@pytest.mark.parametrize("path", ["no/folder/c.db", "diary.txt", "."])
+def test_command_refuses_what_is_no_journal_and_leaves_nothing_beside_it(
+    tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "diary.txt").write_text("dear diary")
+    assert main(["chaos", "--runs=1", "--journal", str(tmp_path / path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    [line] = said.err.splitlines()
+    assert str(tmp_path) in line
+    assert [found.name for found in tmp_path.iterdir()] == ["diary.txt"]
 
 
 # ---- the experiment -----------------------------------------------------------------------------
@@ -194,7 +208,7 @@ def test_report_has_what_machines_read(tmp_path: Path) -> None:
     assert json.loads(json.dumps(told)) == told
     [strategy] = told["strategies"]
     assert set(strategy) == {
-        *("strategy", "runs", "completed", "lost", "kills", "wall_s"),
+        *("strategy", "runs", "completed", "lost", "failure", "kills", "wall_s"),
         *("cost_per_run", "restarts_per_run", "duplicate_effects", "expected_duplicates"),
     }
     for quantity in ("cost_per_run", "restarts_per_run", "expected_duplicates"):
@@ -303,6 +317,6 @@ def test_a_worker_that_fails_by_itself_is_told_and_leaves_nothing(tmp_path: Path
     nowhere = str(tmp_path / "no" / "folder")
     with Crew(Duty("restart", nowhere, nowhere, "http://127.0.0.1:1", 0.0, 0)) as crew:
         crew.start("w-1")
-        with pytest.raises(RuntimeError, match=r"worker w-1: (.|\n)*unable to open"):
+        with pytest.raises(RuntimeError, match=r"worker w-1: ValueError: .*unable to open"):
             wait_until(lambda: list(crew.listen()) and False)
     assert processes_with(nowhere) == []

@@ -163,3 +163,20 @@ def test_chaos_with_a_model_has_no_theory_of_its_cost(
     assert (found.completed, found.duplicates) == (10, 0)
     assert found.cost == len(endpoint.asked) * TOKENS / 1_000
     assert set(found.expected) == {"restarts", "duplicates"}
+
+
+@pytest.mark.slow
+def test_chaos_waits_for_a_busy_model_and_says_why_a_refusing_one_ended_it(
+    endpoint: Endpoint, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(URL, url)
+    monkeypatch.setenv(NAME, "small")
+    endpoint.answers = [(429, {}), good()]
+    [found] = chaos(1, 0.0, 1, tmp_path / "busy.db", strategies=("journal+key",)).strategies
+    assert (found.completed, found.failure) == (1, "")
+    endpoint.answers = [(401, {})]
+    refused = chaos(1, 0.0, 1, tmp_path / "refused.db", strategies=("restart", "journal"))
+    for found in refused.strategies:
+        assert (found.completed, found.lost) == (0, 1)
+        assert "ModelError" in found.failure
+        assert "answered 401" in found.failure

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -68,17 +68,14 @@ def chaos(
 ) -> None:
     """Kill real worker processes that drive the reference agent, and compare with the theory."""
     chosen = tuple(strategy or CHAOS_STRATEGIES)
+    options: dict[str, Any] = {"strategies": chosen, "random_kills": random_kills}
     with _bars(chosen, runs) as advance:
-        report = experiment(
-            runs,
-            crash_rate,
-            workers,
-            journal,
-            seed,
-            strategies=chosen,
-            random_kills=random_kills,
-            progress=advance,
-        )
+        try:
+            report = experiment(
+                runs, crash_rate, workers, journal, seed, progress=advance, **options
+            )
+        except RuntimeError as error:  # a worker that failed by itself
+            raise ValueError(str(error)) from error
     if as_json:
         print_json(report.to_json())
     else:

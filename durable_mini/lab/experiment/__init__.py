@@ -27,12 +27,12 @@ from signal import SIGKILL
 from typing import Any
 
 from durable_mini.engine import Engine
-from durable_mini.events import RunStatus
+from durable_mini.events import Run, RunStatus
 from durable_mini.journal.sqlite import SQLiteJournal
 from durable_mini.lab.crashes import check_rate
 from durable_mini.lab.experiment.books import Books
 from durable_mini.lab.experiment.crew import Crew
-from durable_mini.lab.experiment.duty import Duty, agent_for
+from durable_mini.lab.experiment.duty import Duty, agent_for, failure_of
 from durable_mini.lab.ledger import Ledger
 from durable_mini.lab.model import Model
 from durable_mini.lab.theory import Quantity, exact
@@ -43,6 +43,7 @@ CHAOS_STRATEGIES = ("restart", "queue", "journal", "journal+key")
 
 MOST_WORKERS = 32
 
+_STILL_OPEN = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.SUSPENDED)
 _KILL_WITHIN_S = 0.05  # of the moment when a random kill is due: about what a run takes
 _LAST_KILL = 0.9  # random kills are spread over this much of the runs
 
@@ -62,6 +63,7 @@ class StrategyOutcome:
         wall_s: seconds from the first worker's start to the last one's end, over all sessions.
         expected: what theory expects, by the name of the quantity. Of kills at random times it
             expects nothing, and nothing of what a real model costs.
+        failure: what the first run that wasn't completed ended with, if it says.
     """
 
     strategy: str
@@ -73,6 +75,7 @@ class StrategyOutcome:
     duplicates: int
     wall_s: float
     expected: dict[str, Quantity]
+    failure: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The same for a machine."""
@@ -82,6 +85,7 @@ class StrategyOutcome:
             "runs": self.runs,
             "completed": self.completed,
             "lost": self.lost,
+            "failure": self.failure or None,
             "kills": self.kills,
             "cost_per_run": _beside(self.cost / self.runs, expected("cost")),
             "restarts_per_run": _beside(self.kills / self.runs, expected("restarts")),
@@ -98,7 +102,8 @@ class StrategyOutcome:
         """
         said = []
         if self.lost or self.completed != self.runs:
-            said.append(f"{self.strategy}: {self.completed} of {self.runs} runs completed")
+            why = f"; the first failed: {self.failure}" if self.failure else ""
+            said.append(f"{self.strategy}: {self.completed} of {self.runs} runs completed{why}")
         if self.strategy == "journal+key" and self.duplicates:
             said.append(f"{self.strategy}: {self.duplicates} duplicates, with keys")
         for what, wanted in self.expected.items():
@@ -184,6 +189,7 @@ def chaos(
 
     Raises:
         ValueError: a number out of range, an unknown strategy, or another experiment's journal.
+        NotAJournalError, StorageError: the journal is something else, or can't be opened.
         RuntimeError: a worker failed by itself, which no experiment asks for.
 
     Crash:
@@ -195,7 +201,7 @@ def chaos(
         settings: dict[str, Any] = {"runs": runs, "crash rate": rate, "seed": seed}
         settings |= {"random kills": random_kills, "strategies": [*strategies]}
         settings |= {"model": Model.from_environment()}
-        with Books(f"{path}-books.db") as books:
+        with SQLiteJournal(path), Books(f"{path}-books.db") as books:  # refused before all else
             books.agree_on(settings)
         done, stopped = [], False
         for strategy in strategies:
@@ -232,7 +238,7 @@ class _Trial:
                 stopped = True
             finally:
                 books.note_session(self.strategy, time.monotonic() - began_s)
-            completed, lost = self._counted(books)
+            completed, lost, failure = self._counted(books)
             outcome = StrategyOutcome(
                 self.strategy,
                 self.runs,
@@ -243,6 +249,7 @@ class _Trial:
                 world.repeats(),
                 books.wall_s(self.strategy),
                 expected(self.strategy, self.crash_rate, self.runs),
+                failure,
             )
         return outcome, stopped
 
@@ -277,8 +284,8 @@ class _Trial:
         )
         session = f"{time.time_ns():x}"  # so that no worker of an earlier session had its luck
         names = (f"{session}-{number}" for number in range(1, 1_000_000_000))
-        done, _ = self._counted(books)
-        killer = _Killer(self, done)
+        done, *_ = self._counted(books)
+        killer = _Killer(self, books.kills(self.strategy))
         with Crew(duty) as crew:
             for _ in range(self.workers):
                 crew.start(next(names))
@@ -301,27 +308,35 @@ class _Trial:
                     books.note_kill(self.strategy, None, None)
                     crew.kill(victim)
 
-    def _counted(self, books: Books) -> tuple[int, int]:
-        """How many runs are completed and how many are lost, as the files have it."""
-        if not self._durable:
-            statuses = books.statuses(self.strategy)
-        else:
+    def _counted(self, books: Books) -> tuple[int, int, str]:
+        """How many runs are completed and lost as the files have it, and how the first failed."""
+        if self._durable:
             with SQLiteJournal(self.path) as journal:
-                found = {row.run_id: str(row.status) for row in journal.rows()}
-            statuses = [found.get(name, "unknown") for name in self._names]
+                found = {run.run_id: run for run in Engine(journal).runs()}
+            ended = [_ending(found.get(name)) for name in self._names]
+        else:
+            ended = books.endings(self.strategy)
+        statuses = [status for status, _ in ended]
+        still_open = sum(statuses.count(one) for one in _STILL_OPEN)
         completed = statuses.count(RunStatus.COMPLETED)
-        open_still = {RunStatus.PENDING, RunStatus.RUNNING, RunStatus.SUSPENDED}
-        return completed, len(statuses) - completed - sum(one in open_still for one in statuses)
+        failure = next((why for _, why in ended if why), "")
+        return completed, len(statuses) - completed - still_open, failure
+
+
+def _ending(run: Run | None) -> tuple[str, str]:
+    """How a run stands, and what it failed with if it did."""
+    if run is None:
+        return "unknown", ""
+    return str(run.status), failure_of(run)
 
 
 class _Killer:
     """Chooses random workers at random times, so many that the kills are spread over the runs."""
 
-    def __init__(self, trial: _Trial, done: int) -> None:
+    def __init__(self, trial: _Trial, killed: int) -> None:
         self._kills, self._chance = trial.random_kills or 0, random.Random(trial.seed)
-        self._runs, self._planned, self._working = trial.runs, 0, set[str]()
+        self._runs, self._planned, self._working = trial.runs, killed, set[str]()
         self._due_s: list[float] = []
-        self._done_before = done
 
     def hear(self, told: dict[str, Any], done: int) -> None:
         """Take note of who works, and plan the kills that have become due."""

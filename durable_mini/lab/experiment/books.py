@@ -19,7 +19,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS job (
     strategy TEXT NOT NULL, name TEXT NOT NULL, hidden_until REAL NOT NULL DEFAULT 0,
-    worker TEXT, deliveries INTEGER NOT NULL DEFAULT 0, status TEXT, PRIMARY KEY (strategy, name)
+    worker TEXT, deliveries INTEGER NOT NULL DEFAULT 0, status TEXT,
+    failure TEXT NOT NULL DEFAULT '', PRIMARY KEY (strategy, name)
 );
 CREATE TABLE IF NOT EXISTS kill (strategy TEXT NOT NULL, step TEXT, position TEXT);
 CREATE TABLE IF NOT EXISTS session (strategy TEXT NOT NULL, wall_s REAL NOT NULL);
@@ -38,12 +39,18 @@ class Books:
     """The books of one experiment, in a SQLite file that several processes may have open.
 
     Args:
-        path: the file; it is created where it doesn't exist.
+        path: the file; it is created where it doesn't exist, its folder is not.
+
+    Raises:
+        ValueError: the path holds something else, or can't be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.fspath(path)
-        self._base = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None)
+        try:
+            self._base = sqlite3.connect(path, timeout=_LOCK_WAIT_S, isolation_level=None)
+        except sqlite3.OperationalError as error:
+            raise ValueError(f"{self._path}: {error}. Next: choose another path.") from error
         try:
             self._base.execute("PRAGMA journal_mode = WAL")
             self._base.execute("PRAGMA synchronous = FULL")
@@ -96,14 +103,16 @@ class Books:
             )
             return Delivery(found[0], found[1] + 1)
 
-    def finish(self, strategy: str, name: str, status: str) -> None:
+    def finish(self, strategy: str, name: str, status: str, failure: str = "") -> None:
         """Take a job off the queue: it isn't handed out any more.
 
         Crash:
             Before the commit the job comes back, though all of its work is done.
         """
-        query = "UPDATE job SET status = ?, worker = NULL WHERE strategy = ? AND name = ?"
-        self._base.execute(query, (status, strategy, name))
+        self._base.execute(
+            "UPDATE job SET status = ?, failure = ?, worker = NULL WHERE strategy = ? AND name = ?",
+            (status, failure, strategy, name),
+        )
 
     def release(self, strategy: str, worker: str | None = None) -> None:
         """Give back at once what a worker that is known to be dead had taken; None: all of them."""
@@ -118,10 +127,10 @@ class Books:
         query = "SELECT count(*) FROM job WHERE strategy = ? AND status IS NULL"
         return int(self._base.execute(query, (strategy,)).fetchone()[0])
 
-    def statuses(self, strategy: str) -> list[str]:
-        """How each job ended; `pending` for one that hasn't."""
-        query = "SELECT coalesce(status, 'pending') FROM job WHERE strategy = ?"
-        return [status for (status,) in self._base.execute(query, (strategy,))]
+    def endings(self, strategy: str) -> list[tuple[str, str]]:
+        """How each job ended and what it failed with; `pending` for one that hasn't ended."""
+        query = "SELECT coalesce(status, 'pending'), failure FROM job WHERE strategy = ?"
+        return [(status, failure) for status, failure in self._base.execute(query, (strategy,))]
 
     def note_kill(self, strategy: str, step: str | None, position: str | None) -> None:
         """Note that a worker was killed, and at which place if that was a chosen one."""

@@ -71,8 +71,8 @@ class Crew:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             told = json.loads(line)
-            if "failed" in told:
-                raise RuntimeError(f"worker {told['worker']}: {told['failed']}")
+            if "broke" in told:
+                raise RuntimeError(f"worker {told['worker']}: {told['broke']}")
             if "ended" in told:
                 self.alive.discard(told["worker"])
             yield told

@@ -74,7 +74,7 @@ def work(duty: Duty, worker_id: str, tell: Callable[..., None]) -> None:
     Args:
         duty: what to do.
         worker_id: this worker's name.
-        tell: called with the name and what happened: `up`, `standing`, `completed`, `left`.
+        tell: called with the name and what happened: `up`, `standing`, a run's status, `left`.
     """
     say = partial(tell, worker_id)
     say(up=True)
@@ -107,7 +107,11 @@ def _work_on_journal(
     with SQLiteJournal(duty.journal) as journal:
         engine = Engine(journal, [agent], probe=probe)
         limits = {"lease_s": LEASE_S, "heartbeat_s": _HEARTBEAT_S, "poll_s": _POLL_S}
-        Worker(engine, worker_id, on_attempt=ended, **limits).run_until_idle()
+        worker = Worker(engine, worker_id, on_attempt=ended, **limits)
+        worker.run_until_idle()
+        while any(row.due_at is not None for row in journal.rows()):  # some wait for their next try
+            time.sleep(_POLL_S)
+            worker.run_until_idle()
 
 
 def _work_on_jobs(
@@ -123,8 +127,13 @@ def _work_on_jobs(
                 continue
             engine = Engine(MemoryJournal(), [agent], probe=probe)
             run = engine.run(agent, _ticket(job.name), run_id=f"{job.name}.{job.number}")
-            books.finish(duty.strategy, job.name, run.status)
+            books.finish(duty.strategy, job.name, run.status, failure_of(run))
             say(**{str(run.status): job.name})
+
+
+def failure_of(run: Run) -> str:
+    """What a run ended or stopped with; nothing where all went well."""
+    return f"{run.error.type}: {run.error.message}" if run.error else ""
 
 
 def _ticket(name: str) -> Any:

@@ -51,7 +51,7 @@ def _serve(worker_id: str, leash: int, duty: Duty) -> NoReturn:
         work(duty, worker_id, tell)
         status = 0
     except BaseException:
-        tell(worker_id, failed=traceback.format_exc()[-1_000:])
+        tell(worker_id, broke=traceback.format_exception_only(*sys.exc_info()[:2])[-1].strip())
     finally:
         os._exit(status)
 
