@@ -26,6 +26,8 @@ RANKS = {
     "": 6,  # durable_mini/__init__.py
     "ops": 7,
     "lab": 8,
+    "school": 9,
+    "bridges": 10,
     "cli": 11,
     "__main__": 12,
 }
