@@ -9,7 +9,7 @@ In a template (a filter binds tighter than arithmetic, hence the brackets):
     {{ exact("journal").cost | n(2) }}              closed form; 8 % unless a rate is given second
     {{ simulated("restart", 0.2).duplicates | whole }}    400 runs with the reader's seed
     {{ simulated("restart").cost | interval(2) }}         their 95 % interval: "11.50 to 12.80"
-    {{ measured("journal+key").duplicate_effects }}       the real experiment, by strategy
+    {{ measured("journal+key").duplicates }}       the real experiment, by strategy
     {{ published("cost", "restart") }}                    the source's figure
     {{ demo.name }}                                       what the question's demo left
     {{ seed }}, {{ runs }}, {{ (1 / 0.92 ** 7) | n(2) }}  the setting, and arithmetic
