@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from durable_mini.journal.memory import MemoryJournal
 from durable_mini.journal.sqlite import SQLiteJournal
 from durable_mini.lab.agent import agent_in
 from durable_mini.lab.crashes import CrashAt, InjectedCrash
+from durable_mini.lab.engines.catalogue import installed
+from durable_mini.lab.engines.speed import OWN, Speed, compare
 from durable_mini.lab.ledger import Ledger
 from durable_mini.lab.simulation import simulate
 from durable_mini.lab.theory import STRATEGIES
@@ -41,18 +44,23 @@ Call = tuple[str, tuple[Any, ...], Any]
 
 
 def bench(
-    *, quick: bool = False, progress: Callable[[str], None] = lambda _part: None
+    *,
+    quick: bool = False,
+    engines: bool = False,
+    progress: Callable[[str], None] = lambda _part: None,
 ) -> dict[str, Any]:
     """Measure the floor of this machine, and the engine on it. Takes a few minutes.
 
     Args:
         quick: fewer repetitions, for a look.
+        engines: measure every other engine that is installed as well, beside this one.
         progress: called with the name of each part when it begins.
 
     Returns:
         The keys of `durable-mini bench --json`: `floor`, `durable_mini`, `ratios`, `peers` (other
-        engines: none are measured here). Rates are per second, `recover_s` is in seconds, ratios
-        are medians over the pairs.
+        engines; `ratio` is how many times as many steps this one makes, on whole runs of the
+        reference agent, of which `agent_steps_per_s` is this engine's rate). Rates are per second,
+        `recover_s` is in seconds, ratios are medians over the pairs.
     """
     rounds, size, steps = (5, 1, 300) if quick else (5, 4, DISK_STEPS)
     measured: dict[str, tuple[float, float, float]] = {}
@@ -66,6 +74,7 @@ def bench(
     ):
         progress(part)
         measured[name] = _paired(one, other, rounds)
+    speeds = _peers(quick, progress) if engines else []
     return {
         "floor": {
             "sqlite_full_commits_per_s": steps / measured["sqlite"][1],
@@ -76,6 +85,7 @@ def bench(
             "sqlite_steps_per_s": steps / measured["sqlite"][0],
             "replay_events_per_s": 5_000 * size / measured["replay"][0],
             "recover_s": measured["recover"][0],
+            **_own(speeds),
         },
         "ratios": {
             "sqlite_steps_to_floor": 1 / measured["sqlite"][2],
@@ -83,8 +93,27 @@ def bench(
             "slider_frame_to_drawing": measured["frame"][2],
             "replay_10x_history": measured["replay"][2],
         },
-        "peers": [],
+        "peers": [_peer(one) for one in speeds if one.setup != OWN],
     }
+
+
+def _peers(quick: bool, progress: Callable[[str], None]) -> list[Speed]:
+    """Every engine that is installed, this one first, in turns on the disk that is measured."""
+    others = [setup for setup in installed() if setup.name != OWN]
+    rounds, round_s = (3, 0.4) if quick else (7, 1.0)
+    with _folder() as folder:
+        about: dict[str, Any] = {"folder": folder, "progress": progress}
+        return compare(others, rounds=rounds, round_s=round_s, **about) if others else []
+
+
+def _own(speeds: list[Speed]) -> dict[str, float]:
+    """This engine's rate on the work that others were measured with, if any were."""
+    return {"agent_steps_per_s": speeds[0].steps_per_s} if speeds else {}
+
+
+def _peer(speed: Speed) -> dict[str, Any]:
+    told = asdict(speed)
+    return {name: told[name] for name in ("name", "version", "storage", "steps_per_s", "ratio")}
 
 
 def _paired(one: Side, other: Side, rounds: int) -> tuple[float, float, float]:
