@@ -29,7 +29,6 @@ from durable_mini.lab.conformance import (
     memory_engine,
 )
 from durable_mini.lab.conformance.engines import DurableMini
-from durable_mini.lab.conformance.failing import full_disk
 from durable_mini.lab.conformance.machine import Broken, Machine, Runaway
 from durable_mini.lab.conformance.storing import appends, torn
 from durable_mini.lab.museum import HonestEngine, PatientEngine
@@ -450,7 +449,7 @@ def test_engine_can_not_change_what_the_kit_hands_out(tmp_path):
 
 
 def test_power_cut_leaves_what_was_synced(machine):
-    with machine.disk.watching_syncs():
+    with machine.surroundings.noting_syncs(machine.disk):
         path = machine.disk.folder / "journal"
         with path.open("wb") as file:
             file.write(b"one")
@@ -465,11 +464,11 @@ def test_power_cut_leaves_what_was_synced(machine):
         )
 
 
-def test_full_disk_is_refused_by_the_system(tmp_path):
+def test_full_disk_is_refused_by_the_system(machine, tmp_path):
     path = tmp_path / "file"
     with path.open("wb", buffering=0) as file:
         file.write(b"before")
-        with full_disk() as fill:
+        with machine.full_disk() as fill:
             fill()
             with pytest.raises(OSError, match="File too large"):
                 file.write(b"too late")

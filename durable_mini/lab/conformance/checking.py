@@ -7,7 +7,7 @@ Leaves to others: the laws, and what the machine does.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -35,6 +35,7 @@ def check_engine(
     *,
     require: Iterable[str] = (),
     only: Iterable[int | str] | None = None,
+    laws: Sequence[Law] = LAWS,
     name: str | None = None,
     on_row: Callable[[Row], object] = lambda row: None,
 ) -> Report:
@@ -45,6 +46,7 @@ def check_engine(
         require: what the engine has to offer beyond the core; otherwise a law about something that
             it doesn't offer stands in nobody's way.
         only: check only laws with these numbers or of these groups, such as "identity".
+        laws: what it is held to; other laws than the kit's for a workload of your own (`drawn`).
         name: what the report calls the engine; the factory's name by default.
         on_row: called with each row as it is found, for a progress display.
 
@@ -55,13 +57,13 @@ def check_engine(
         ValueError: there is no such capability, law or group.
     """
     required = _known(require, CAPABILITIES)
-    names = {name for law in LAWS for name in (law.number, law.group)}
+    names = {name for law in laws for name in (law.number, law.group)}
     wanted = names if only is None else _known(only, names)
     with TemporaryDirectory(dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None) as folder:
         machine = Machine(factory, Path(folder))
         rows = []
-        with machine.disk.watching_syncs():
-            for law in LAWS:
+        with machine.surroundings.noting_syncs(machine.disk):
+            for law in laws:
                 if wanted & {law.number, law.group}:
                     rows.append(_row(law, machine, required))
                     on_row(rows[-1])

@@ -1,18 +1,18 @@
 """The disk of the kit's machine: what is on it, and what a power cut would leave of it.
 
 Guarantees: a sync is noted and nothing is synced, since processes die here and no machine does.
-Leaves to others: when to look. That a file was made, renamed or removed is taken as synced; what
-SQLite writes too, since it asks the operating system itself.
+Leaves to others: when to look, and to hear of a sync (`surroundings`). That a file was made,
+renamed or removed is taken as synced; what SQLite writes too, since it asks the operating system
+itself.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from unittest.mock import patch
 
 Files = dict[str, bytes]  # by their paths in the folder
 
@@ -53,19 +53,12 @@ class Disk:
             path.write_bytes(data)
             self._synced[path.stat().st_ino] = data
 
-    @contextmanager
-    def watching_syncs(self) -> Iterator[None]:
-        """Within the block Python's syncs are noted."""
-
-        def sync(descriptor: int) -> None:
-            inode = os.fstat(descriptor).st_ino
-            for _, entry in self._entries(self.folder):
-                if entry.inode() == inode:
-                    with suppress(FileNotFoundError):  # another process has just removed it
-                        self._synced[inode] = _bytes_of(entry)
-
-        with patch.object(os, "fsync", sync), patch.object(os, "fdatasync", sync, create=True):
-            yield
+    def synced(self, inode: int) -> None:
+        """Note that a file was synced, as it is now."""
+        for _, entry in self._entries(self.folder):
+            if entry.inode() == inode:
+                with suppress(FileNotFoundError):  # another process has just removed it
+                    self._synced[inode] = _bytes_of(entry)
 
     def _entries(self, folder: str | Path, within: str = "") -> Iterator[tuple[str, Entry]]:
         """Every file with its path in the folder, in the order of the names."""

@@ -6,13 +6,12 @@ the operating system refuses the process's writes. Leaves to others: tries (`wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from durable_mini.lab.conformance.adapter import Workflow
 from durable_mini.lab.conformance.laws import Law
-from durable_mini.lab.conformance.machine import Machine, SkippedError
+from durable_mini.lab.conformance.machine import Machine
 from durable_mini.lab.conformance.replaying import times
 
 FAILURE = Law(10, "failures", "A step's final failure is on record, and raised alike on replay.")
@@ -123,24 +122,6 @@ def bug_before_the_first_step(m: Machine) -> None:
 # ---- 12: a full disk ----------------------------------------------------------------------------
 
 
-@contextmanager
-def full_disk() -> Iterator[Callable[[], None]]:
-    """Within the block, the call of what it gives makes the system refuse this process's writes.
-
-    Raises:
-        SkippedError: the platform can't.
-    """
-    try:
-        import resource  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        raise SkippedError("this platform can't refuse writes") from None
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
 def filling(m: Machine, fill: Callable[[], None], kind: str) -> Workflow:
     """A workflow that would catch a failure of its step and go on; the disk fills up meanwhile."""
 
@@ -157,7 +138,7 @@ def filling(m: Machine, fill: Callable[[], None], kind: str) -> Workflow:
 @STORAGE.case
 def full_disk_ends_the_attempt(m: Machine) -> None:
     """The process stops: workflow code doesn't see a failed step, and nothing more is executed."""
-    with full_disk() as fill:
+    with m.full_disk() as fill:
         outcome = m.run(filling(m, fill, "step"))
     m.expect_refusal(outcome)
     others = [call.name for call in m.calls if call.name != "a"]
@@ -167,7 +148,7 @@ def full_disk_ends_the_attempt(m: Machine) -> None:
 @STORAGE.case
 def run_goes_on_when_there_is_room(m: Machine) -> None:
     """Once there is room the run ends as if nothing had been."""
-    with full_disk() as fill:
+    with m.full_disk() as fill:
         m.run(filling(m, fill, "effect"))
     m.expect_result(m.run(filling(m, lambda: None, "effect")), "b")
     m.expect(not m.count("after the failure"), "the step is on record as failed")
@@ -177,7 +158,7 @@ def run_goes_on_when_there_is_room(m: Machine) -> None:
 def start_on_a_full_disk_raises(m: Machine) -> None:
     """A run that can't be put on the disk is not accepted, and can be asked for again."""
     workflow = m.script(m.step("a"))
-    with full_disk() as fill:
+    with m.full_disk() as fill:
         fill()
         started = m.start(workflow)
     if m.disk.files():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread, get_ident
 from typing import Any, NamedTuple
@@ -22,14 +22,17 @@ from durable_mini.clock import FakeClock
 from durable_mini.lab.conformance.adapter import Factory, Workflow
 from durable_mini.lab.conformance.disk import Disk, Files
 from durable_mini.lab.conformance.scripts import script
-from durable_mini.lab.conformance.watching import watching
+from durable_mini.lab.conformance.surroundings import Surroundings
 
 RUN_ID = "r-1"
 VALUE = "ticket"
 Ask = Callable[[Any], Any]  # a durable call that a workflow makes: of a context
 
 _MOST_BODIES, _MOST_SLEEPS = 400, 300  # in one process: more is a loop
-_PATIENCE_S, _LOOK_EVERY_S = 1.0, 0.002  # with a second process that may wait for the first
+_LOOK_EVERY_S = 0.002  # at a second process that may wait for the first
+_PATIENCE_S = (
+    60.0 if Path("/proc/self/task").exists() else 1.0
+)  # short where nobody says who sleeps
 
 
 class Broken(Exception):  # noqa: N818 - a verdict of the kit on an engine, not a fault of the kit
@@ -113,10 +116,13 @@ class Machine:
 
     def __init__(self, factory: Factory, folder: Path) -> None:
         self._factory, self.disk, self._processes = factory, Disk(folder), 0
+        self.surroundings: Surroundings = getattr(factory, "surroundings", Surroundings())
         self.kill_count = self.cut_count = self.body_count = 0
         self.new()
-        offers = self._in_process(lambda engine: getattr(engine, "offers", ())).value
-        self.offers = frozenset(offers or ())
+        self.offers = frozenset[str]()
+        with suppress(Broken):  # it will be found out again, and then there is a case to say it
+            told = self._in_process(lambda engine: getattr(engine, "offers", ())).value
+            self.offers = frozenset(told or ())
 
     def new(self) -> None:
         """Begin with an empty disk in an untouched world."""
@@ -320,8 +326,22 @@ class Machine:
         self.story.append("another process resumes")
         thread = Thread(target=live, daemon=True)
         thread.start()
-        _until_ended_or_asleep(thread)
+        _until_ended_or_asleep(thread, self.surroundings.is_asleep)
         return Beside(thread, outcomes, number, waited=not outcomes)
+
+    @contextmanager
+    def full_disk(self) -> Iterator[Callable[[], None]]:
+        """Within the block, the call of what it gives makes the system refuse the engine's writes.
+
+        Raises:
+            SkippedError: the platform can't.
+        """
+        with ExitStack() as stack:
+            try:
+                fill = stack.enter_context(self.surroundings.full_disk())
+            except ImportError:
+                raise SkippedError("this platform can't refuse writes") from None
+            yield fill
 
     # ---- killing --------------------------------------------------------------------------------
 
@@ -351,7 +371,7 @@ class Machine:
                 states.append(self.state(place()))
             return True
 
-        with watching(look):
+        with self.surroundings.watching(look):
             act()
         look(lambda: "when it had returned")
         return states
@@ -425,7 +445,7 @@ class Machine:
                 second.append((place(), self.beside(workflow)))
             return passed < line and not self.seen
 
-        with watching(look):
+        with self.surroundings.watching(look):
             return self.resume(workflow)
 
     # ---- verdicts -------------------------------------------------------------------------------
@@ -463,23 +483,21 @@ class Beside(NamedTuple):
 
     def ended(self) -> Outcome:
         """What became of it, once the first is out of its way."""
-        self.thread.join(5.0)
+        self.thread.join(_PATIENCE_S)
         if not self.outcomes:
             raise Broken("a second process waits for ever for a first one that has ended")
         return self.outcomes[0]
 
 
-def _until_ended_or_asleep(thread: Thread) -> None:
+def _until_ended_or_asleep(thread: Thread, is_asleep: Callable[[Thread], bool]) -> None:
     """Wait for a thread to end, or to sleep: then it waits for somebody.
 
     Where the system doesn't say who sleeps, the time alone decides.
     """
     asleep, until_s = 0, time.monotonic() + _PATIENCE_S
-    state = Path(f"/proc/self/task/{thread.native_id}/stat")
     while thread.is_alive() and asleep < 2 and time.monotonic() < until_s:
         thread.join(_LOOK_EVERY_S)
-        with suppress(OSError):  # it has ended, or there is no such file here
-            asleep = asleep + 1 if state.read_text().rpartition(") ")[2][0] == "S" else 0
+        asleep = asleep + 1 if is_asleep(thread) else 0
 
 
 def _close(engine: Any) -> None:

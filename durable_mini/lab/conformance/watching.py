@@ -27,7 +27,7 @@ def watching(look: Look) -> Iterator[None]:
     """Look before each line of the engine's code, and at each return; what watched before waits."""
 
     def on_line(frame: FrameType, event: str, _: Any) -> Any:
-        if event in {"line", "return"} and not look(lambda: _place(frame, event)):
+        if event in {"line", "return"} and not look(lambda: _place_in(frame, event)):
             sys.settrace(None)
         return on_line
 
@@ -50,9 +50,11 @@ def _is_engine_code(code: CodeType) -> bool:
     return "site-packages" in name or not name.startswith((_STDLIB, _KIT, "<frozen"))
 
 
-def _place(frame: FrameType, event: str) -> str:
+def place(event: str, name: str, line: str) -> str:
+    """Where an engine is: at which event of the function of this name, before which line."""
+    return f"as {name} returned" if event == "return" else f"in {name} before `{line.strip()[:70]}`"
+
+
+def _place_in(frame: FrameType, event: str) -> str:
     code = frame.f_code
-    if event == "return":
-        return f"as {code.co_name} returned"
-    line = linecache.getline(code.co_filename, frame.f_lineno).strip()
-    return f"in {code.co_name} before `{line[:70]}`"
+    return place(event, code.co_name, linecache.getline(code.co_filename, frame.f_lineno))
