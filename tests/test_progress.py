@@ -18,6 +18,8 @@ from durable_mini.lab.progress import Kept, Progress, ProgressFile, Score, compa
 
 ONE, TWO = Chapter("00_one.ipynb", "One?", 30), Chapter("01_two.ipynb", "Two?", 45)
 ROUTE = Route("all", "You want it all.", (ONE, TWO))
+BAD_EXERCISES = '{"finished": [], "exercises": {"03_keys": 7}}'
+EXERCISES = ("02_of_no_chapter_here",)
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def file(tmp_path: Path) -> ProgressFile:
 
 
 def page(file: ProgressFile) -> Progress:
-    return Progress(file, [ONE, TWO], [ROUTE])
+    return Progress(file, [ONE, TWO], [ROUTE], EXERCISES)
 
 
 # ---- the file ----------------------------------------------------------------------------------
@@ -69,7 +71,9 @@ def test_reset_forgets_ticks_and_counts(file: ProgressFile) -> None:
     assert ProgressFile(file.path).read() == Kept()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"finished": 3}', '{"finished": [], "now": 4}', "\0"])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"finished": 3}', '{"finished": [], "now": 4}', BAD_EXERCISES, "\0"]
+)
 def test_file_that_cannot_be_read_is_said_and_put_aside(file: ProgressFile, text: str) -> None:
     file.path.parent.mkdir()
     file.path.write_text(text, encoding="utf-8")
@@ -187,6 +191,43 @@ def test_reset_needs_two_presses_and_says_so(file: ProgressFile) -> None:
     assert ticked.reset_button.description == "Reset …"
 
 
+def test_chapter_with_an_exercise_is_finished_when_that_has_reached_its_share(
+    file: ProgressFile,
+) -> None:
+    def said() -> str:
+        return Progress(file, [ONE, TWO], [ROUTE], ["01_exercise"]).words
+
+    file.tick("01_two", done=True)
+    assert "Finished: 0 of 2" in said()
+    assert "01_two is ticked; its exercise 01_exercise isn&#x27;t graded yet." in said()
+
+    file.solve("01_exercise", Score(5.5, 10))
+    assert "its exercise 01_exercise stands at 5.5 of 10." in said()
+
+    file.solve("01_exercise", Score(6, 10))
+    assert "Finished: 1 of 2" in said()
+    assert "Exercises at 60 % or more: 1 of 1: 01_exercise (6 of 10)." in said()
+
+
+def test_exercise_alone_ticks_no_chapter(file: ProgressFile) -> None:
+    file.solve("01_exercise", Score(10, 10))
+
+    shown = Progress(file, [ONE, TWO], [ROUTE], ["01_exercise"])
+    assert "Finished: 0 of 2" in shown.words
+    assert not shown.boxes["01_two"].value
+
+
+def test_best_result_of_an_exercise_is_kept_until_all_is_forgotten(file: ProgressFile) -> None:
+    for points in (4.5, 8, 3):
+        file.solve("03_keys", Score(points, 10))
+    assert ProgressFile(file.path).read().exercises == {"03_keys": Score(8, 10)}
+
+    file.tick("01_two", done=True)
+    assert ProgressFile(file.path).read().exercises == {"03_keys": Score(8, 10)}
+    file.reset()
+    assert ProgressFile(file.path).read() == Kept()
+
+
 def test_page_says_where_it_keeps_and_how_the_inventory_went(file: ProgressFile) -> None:
     file.count(Score(4, 15), after=False)
     file.count(Score(13, 15), after=True)
@@ -216,18 +257,26 @@ def test_what_the_notebook_keeps_is_the_same_for_every_reader(
 # ---- in a browser ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[tuple[Any, Path]]:
-    """Chapter 00 in a JupyterLab, every cell run, and where this reader's file would be."""
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, support.Lab, Path]]:
+    """A page, a JupyterLab on a copy of the course, and where this reader's file would be."""
     if missing := support.missing_part():
         pytest.skip(missing)
-    shutil.copytree(support.REPOSITORY / "course", tmp_path / "lab" / "course")
-    profile = tmp_path / "profile"
-    with support.jupyter_lab(tmp_path / "lab", profile) as lab, support.browser() as browser:
-        support.open_notebook(browser.page, lab, "course/00_start_here.ipynb")
-        support.run_all(browser.page)
-        yield browser.page, profile / "share" / "durable-mini" / "progress.json"
+    folder, profile = (tmp_path_factory.mktemp(name) for name in ("lab", "profile"))
+    shutil.copytree(support.REPOSITORY / "course", folder / "course")
+    with support.jupyter_lab(folder, profile) as lab, support.browser() as browser:
+        yield browser.page, lab, profile / "share" / "durable-mini" / "progress.json"
         assert browser.foreign == []
+
+
+@pytest.fixture
+def opened(lab: tuple[Any, support.Lab, Path]) -> tuple[Any, Path]:
+    """Chapter 00 as it is before anybody ticks anything, every cell run."""
+    page, server, file = lab
+    file.unlink(missing_ok=True)
+    support.open_notebook(page, server, "course/00_start_here.ipynb")
+    support.run_all(page)
+    return page, file
 
 
 @pytest.mark.browser
@@ -236,11 +285,11 @@ def test_chapter_is_ticked_and_forgotten_by_keyboard_alone(opened: tuple[Any, Pa
     page, file = opened
     assert not file.exists()  # "Run all" ticked nothing
 
-    box = page.get_by_label("02_replay, 1 h 00 min")
+    box = page.get_by_label("00_start_here, 35 min")
     box.focus()
     page.keyboard.press("Space")
-    page.get_by_text(f"Finished: 1 of {len(CHAPTERS)} chapters, 1 h 00 min").wait_for()
-    assert json.loads(file.read_text(encoding="utf-8")) == {"finished": ["02_replay"]}
+    page.get_by_text(f"Finished: 1 of {len(CHAPTERS)} chapters, 35 min").wait_for()
+    assert json.loads(file.read_text(encoding="utf-8")) == {"finished": ["00_start_here"]}
     cell = page.locator(".jp-CodeCell").filter(has_text="import progress")
     support.keep_screenshot(page, "00_progress", cell)
 

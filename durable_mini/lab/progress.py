@@ -1,155 +1,29 @@
 """What a reader has finished: boxes to tick, kept in one small file in the reader's own folder.
 
-Guarantees: only a reader's click ticks or forgets anything, never "Run all"; what a cell leaves in
-the notebook is the same whatever was ticked, so a notebook that is handed on says nothing of its
-reader; the file is replaced in one go; one that can't be read is put aside, not overwritten; and
-where nothing can be written the page says so, and the ticks last as long as the kernel. Two
-notebooks that tick in the same instant: one tick may be lost.
+Guarantees: only a reader's click ticks or forgets a chapter, never "Run all"; a chapter that has an
+exercise is finished when its box is ticked and the exercise has reached 60 % of its points; what a
+cell leaves in the notebook is the same whatever was ticked, so a notebook that is handed on says
+nothing of its reader; and where nothing can be written the page says so.
 
-Leaves to others: which chapters there are (`chapters`), what the inventory asks (`inventory`).
+Leaves to others: the file (`progress_file`), which chapters there are (`chapters`), their exercises
+(`exercises`), what the inventory asks (`inventory`), and grading.
 """
 
 from __future__ import annotations
 
 import html
-import json
-import os
-import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import ipywidgets as widgets
-import platformdirs
 
 from durable_mini.lab.chapters import CHAPTERS, ROUTES, Chapter, Route, duration
+from durable_mini.lab.exercises import EXERCISES, PASSED_AT, exercise_of
 from durable_mini.lab.pictures import show_bundle
+from durable_mini.lab.progress_file import Kept, ProgressFile, Score
 from durable_mini.lab.widgets import live_view
 
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How many questions of the inventory were ticked as they should be."""
-
-    right: int
-    of: int
-
-    def __str__(self) -> str:
-        return f"{self.right} of {self.of}"
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """All that is kept of a reader: finished chapters by name, and two counts of the inventory."""
-
-    finished: frozenset[str] = frozenset()
-    began: Score | None = None  # the first count before the course
-    now: Score | None = None  # the latest one after it
-
-
-class ProgressFile:
-    """The file; `trouble` says in a sentence what went wrong with it last, and is empty otherwise.
-
-    Args:
-        path: where it is; None for this system's place for a program's data, in the user's home.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        folder = platformdirs.user_data_path("durable-mini", appauthor=False)
-        self.path = path or folder / "progress.json"
-        self.trouble = ""
-        self._unwritten: Kept | None = None
-
-    def read(self) -> Kept:
-        """Return what is kept; nothing where there is no file, or none that can be read."""
-        if self._unwritten is not None:
-            return self._unwritten
-        try:
-            return _parsed(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return Kept()
-        except (OSError, ValueError) as error:
-            self.trouble = f"{self.path} can't be read ({error}). It is put aside at the next tick."
-            return Kept()
-
-    def tick(self, chapter: str, *, done: bool) -> None:
-        """Note that a chapter is finished, or that it isn't."""
-        kept = self.read()
-        others = kept.finished - {chapter}
-        self._keep(replace(kept, finished=others | {chapter} if done else others))
-
-    def count(self, score: Score, *, after: bool) -> Kept:
-        """Keep a count of the inventory and return what is kept now. The first beginning stays."""
-        kept = self.read()
-        kept = replace(kept, now=score) if after else replace(kept, began=kept.began or score)
-        self._keep(kept)
-        return kept
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self._keep(Kept())
-
-    def _keep(self, kept: Kept) -> None:
-        """Write, or hold until the kernel ends where that fails.
-
-        Crash: the file holds what it held before, or all that is new.
-        """
-        try:
-            self._put_aside_unreadable()
-            _replace(self.path, _text(kept))
-        except OSError as error:
-            self._unwritten = kept
-            self.trouble = (
-                f"{self.path} can't be written ({error}). The ticks last until the kernel ends."
-            )
-        else:
-            self._unwritten, self.trouble = None, ""
-
-    def _put_aside_unreadable(self) -> None:
-        try:
-            _parsed(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return
-        except ValueError:
-            self.path.replace(self.path.with_suffix(".unreadable"))
-
-
-def _text(kept: Kept) -> str:
-    stored: dict[str, Any] = {"finished": sorted(kept.finished)}
-    for name, score in (("began", kept.began), ("now", kept.now)):
-        if score is not None:
-            stored[name] = {"right": score.right, "of": score.of}
-    return json.dumps(stored, indent=2) + "\n"
-
-
-def _parsed(text: str) -> Kept:
-    """Read a stored text. Raises: ValueError when it isn't one of ours."""
-    stored = json.loads(text)
-    try:
-        return Kept(
-            frozenset(str(name) for name in stored["finished"]),
-            *(_score(stored.get(name)) for name in ("began", "now")),
-        )
-    except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"not what this course keeps: {error!r}") from None
-
-
-def _score(stored: dict[str, Any] | None) -> Score | None:
-    return None if stored is None else Score(int(stored["right"]), int(stored["of"]))
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".progress-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+__all__ = ["Kept", "Progress", "ProgressFile", "Score", "compared", "progress"]
 
 
 class Progress:
@@ -160,9 +34,11 @@ class Progress:
         file: ProgressFile | None = None,
         chapters: Sequence[Chapter] = CHAPTERS,
         routes: Sequence[Route] = ROUTES,
+        exercises: Sequence[str] = EXERCISES,
     ) -> None:
         self._file = file or ProgressFile()
         self._chapters, self._routes = tuple(chapters), tuple(routes)
+        self._exercises = {each.name: exercise_of(each.name, exercises) for each in chapters}
         self._following = False
         self.boxes = {chapter.name: _box(chapter) for chapter in chapters}
         self._words = widgets.HTML()
@@ -223,14 +99,35 @@ class Progress:
         )
 
     def _lines(self, kept: Kept) -> Iterator[str]:
-        done = [chapter for chapter in self._chapters if chapter.name in kept.finished]
+        finished = self._finished(kept)
+        done = [chapter for chapter in self._chapters if chapter.name in finished]
         spent = duration(sum(chapter.minutes for chapter in done))
         whole = duration(sum(chapter.minutes for chapter in self._chapters))
         yield f"Finished: {len(done)} of {len(self._chapters)} chapters, {spent} of {whole}."
-        yield from (_left_of(route, kept.finished) for route in self._routes)
+        yield from self._exercise_lines(kept)
+        yield from (_left_of(route, finished) for route in self._routes)
         if said := compared(kept):
             yield said
         yield self._file.trouble or f"Kept in {self._file.path}, and nowhere else."
+
+    def _finished(self, kept: Kept) -> frozenset[str]:
+        """The ticked chapters whose exercise has reached the threshold, or that have none."""
+        return frozenset(
+            name for name in kept.finished if _passed(self._exercises.get(name), kept.exercises)
+        )
+
+    def _exercise_lines(self, kept: Kept) -> Iterator[str]:
+        """Which exercises reached the threshold, and which ticked chapter still waits for one."""
+        known = [one for one in self._exercises.values() if one]
+        if reached := [one for one in known if _passed(one, kept.exercises)]:
+            shown = ", ".join(f"{one} ({kept.exercises[one]})" for one in reached)
+            count = f"{len(reached)} of {len(known)}"
+            yield f"Exercises at {100 * PASSED_AT:g} % or more: {count}: {shown}."
+        for name, exercise in self._exercises.items():
+            if exercise and name in kept.finished and not _passed(exercise, kept.exercises):
+                so_far = kept.exercises.get(exercise)
+                stands = f"stands at {so_far}" if so_far else "isn't graded yet"
+                yield f"{name} is ticked; its exercise {exercise} {stands}."
 
     def _ipython_display_(self) -> None:
         lines = [f"{chapter.name}, {duration(chapter.minutes)}" for chapter in self._chapters]
@@ -254,6 +151,12 @@ def compared(kept: Kept) -> str:
     if kept.began:
         return f"Where you began: {kept.began} in the inventory."
     return f"In the inventory: {kept.now}." if kept.now else ""
+
+
+def _passed(exercise: str | None, results: Mapping[str, Score]) -> bool:
+    if exercise is None:
+        return True
+    return exercise in results and results[exercise].share >= PASSED_AT
 
 
 def _box(chapter: Chapter) -> widgets.Checkbox:
