@@ -843,12 +843,14 @@ def source(tmp_path: Path) -> Path:
     (folder / "course" / ".ipynb_checkpoints" / "x.ipynb").write_text("no")
     (folder / "course" / "00_start_here.ipynb").write_text("first")
     (folder / "course" / "pictures" / "a.png").write_bytes(b"png")
+    (folder / "exercises").mkdir()
+    (folder / "exercises" / "02_replay.ipynb").write_text("stub")
     return folder
 
 
 def test_copy_never_overwrites_what_the_reader_has(tmp_path: Path, source: Path) -> None:
     target = tmp_path / "mine"
-    names = ("course/00_start_here.ipynb", "course/pictures/a.png")
+    names = ("course/00_start_here.ipynb", "course/pictures/a.png", "exercises/02_replay.ipynb")
 
     assert course.copy_course(source, target) == course.Copied(names, ())
     assert course.copy_course(source, target) == course.Copied((), ())
@@ -875,7 +877,7 @@ def test_copy_that_dies_leaves_no_half_a_file(
         course.copy_course(source, target)
 
     assert [path for path in target.rglob("*") if path.is_file()] == []
-    assert len(course.copy_course(source, target).added) == 2
+    assert len(course.copy_course(source, target).added) == 3
 
 
 def test_course_refuses_a_folder_that_is_a_file(

@@ -20,6 +20,7 @@ from pathlib import Path
 
 FIRST_CHAPTER = Path("course", "00_start_here.ipynb")
 DEFAULT_FOLDER = Path("durable-mini-course")
+COPIED = ("course", "exercises")
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _NOT_COPIED = {".ipynb_checkpoints", "__pycache__"}
@@ -45,7 +46,7 @@ def clone_root() -> Path | None:
 
 
 def source_folder() -> Path:
-    """The folder that holds `course/`: the clone's, or the one that a wheel carries."""
+    """The folder that holds `course/` and the rest: the clone's, or the one in a wheel."""
     return clone_root() or _PACKAGE / "_bundle"
 
 
@@ -93,10 +94,11 @@ def copy_course(source: Path, target: Path) -> Copied:
 
 
 def _course_files(source: Path) -> Iterator[Path]:
-    for path in sorted((source / FIRST_CHAPTER.parts[0]).rglob("*")):
-        name = path.relative_to(source)
-        if path.is_file() and not _NOT_COPIED & set(name.parts):
-            yield name
+    for folder in COPIED:
+        for path in sorted((source / folder).rglob("*")):
+            name = path.relative_to(source)
+            if path.is_file() and not _NOT_COPIED & set(name.parts):
+                yield name
 
 
 def _copy_whole(here: Path, there: Path) -> None:

@@ -75,7 +75,9 @@ def _lead_to_pages(soup: BeautifulSoup) -> None:
         mark.decompose()
     for link in soup.find_all("a", href=True):
         file, *place = str(link["href"]).split("#", 1)
-        if file.endswith(".ipynb") and "//" not in file:
+        if file.startswith("../"):  # exercises are worked on, so the site has no page of them
+            link.unwrap()
+        elif file.endswith(".ipynb") and "//" not in file:
             link["href"] = "#".join([page_name(file), *place])
 
 
