@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "durable_mini"
@@ -34,6 +35,7 @@ RANKS = {
 WITHIN_A_RANK = {"worker": "engine"}  # a worker drives an engine, which knows nothing of it
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of the package by its dotted name below `durable_mini` ("" is the package)."""
     found = {}
@@ -55,8 +57,13 @@ def folder_of(name: str) -> str:
     return first if (PACKAGE / first / "__init__.py").exists() and first else ""
 
 
-def imports(name: str, path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imports(name: str, path: Path) -> tuple[tuple[str, int], ...]:
     """Each imported dotted name with its line, wherever in the module the import stands."""
+    return tuple(_imports(name, path))
+
+
+def _imports(name: str, path: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
