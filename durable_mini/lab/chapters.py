@@ -53,23 +53,25 @@ SAGAS = Chapter("08_sagas.ipynb", "How do you take back what others have done?",
 WORKERS = Chapter("09_workers.ipynb", "Two workers have the same run. Who may write?", 75)
 LIMITS = Chapter("10_limits.ipynb", "How often to write, how far to grow, when to stop?", 90)
 CHAOS = Chapter("11_chaos.ipynb", "How do you know that it survives?", 80)
+BUILD_OR_BUY = Chapter("12_build_or_buy.ipynb", "Which engine, or none?", 90)
+QUIZ = Chapter("quiz.ipynb", "Can you say it when somebody asks?", 30)
 ONE_PAGE = Chapter("one_page.ipynb", "What must you be able to say?", 10)
 
 CHAPTERS = (
     *(START, DEFINITIONS, REPLAY, WINDOW, RESULTS, DETERMINISM),
-    *(VERSIONING, WAITS, SAGAS, WORKERS, LIMITS, CHAOS, ONE_PAGE),
+    *(VERSIONING, WAITS, SAGAS, WORKERS, LIMITS, CHAOS, BUILD_OR_BUY, QUIZ, ONE_PAGE),
 )
 
 ROUTES = (
     Route(
         "tomorrow",
         "You have an interview tomorrow.",
-        (START, REPLAY, WINDOW, DETERMINISM, ONE_PAGE),
+        (START, REPLAY, WINDOW, DETERMINISM, QUIZ, ONE_PAGE),
     ),
     Route(
         "decide",
-        "You decide whether your team needs this: the gap and the bill.",
-        (START, WINDOW, RESULTS),
+        "You decide whether your team needs this: the gap, the bill, the market.",
+        (START, WINDOW, RESULTS, BUILD_OR_BUY),
     ),
     Route("all", "You want all of it, at your own pace.", CHAPTERS),
 )
@@ -88,6 +90,7 @@ PLACES = {
     "slow": WORKERS,
     "year": LIMITS,
     "elsewhere": CHAOS,
+    "others": BUILD_OR_BUY,
 }
 """The chapter of each place on the drawn map."""
 

@@ -472,6 +472,7 @@ _PLACES = {
     "replay": (1.4, 0.4),
     "path": (2.5, 0.4),
     "results": (5.98, 0.4),
+    "others": (7.55, 0.4),
 }
 """Where beside the run a chapter's name can stand, in inches, left and middle."""
 
@@ -483,8 +484,8 @@ def course_map(chapters: Mapping[str, str]) -> Picture:
         chapters: chapter titles by the place that they are about. Beside the run: "words" (what
             all of it is called), "kill" (the worker that dies), "window" (the charge that no
             journal knows of), "replay" (what the second worker need not do again), "path" (that it
-            comes to the same steps), "results" (what it all costs). Below it, a card each: the
-            names of `WHAT_IFS`. A place may be left out.
+            comes to the same steps), "results" (what it all costs), "others" (whose engine does
+            all that). Below it, a card each: the names of `WHAT_IFS`. A place may be left out.
 
     Raises:
         ValueError: for a place that the map hasn't got.
