@@ -112,7 +112,7 @@ class Engine:
         generation, token = (over.generation + 1, over.token + 1) if over else (1, 0)
         of = run_id, generation, workflow.name, workflow.version, found.hash, RunStatus.PENDING
         row = RunRow(*of, parent and parent.run_id, token=token, lease_until=self.clock.now())
-        _refuse_changed(row, found.calls, structure(workflow).calls)
+        refuse_changed(row, found.calls, structure(workflow).calls)
         more = {"parent": row.parent} if parent else {}
         if not self.journal.admit((row, [self._admission(row, found, text, **more)]), over, parent):
             self._refuse_conflict(row, value)
@@ -352,7 +352,7 @@ class Engine:
             context.unwind()
             context.cursor.finish("the run to fail")
             status = RunStatus.CANCELLED if cancelled else RunStatus.FAILED
-            text = encode({"error": _run_error(outcome)._asdict()})
+            text = encode({"error": run_error(outcome)._asdict()})
         else:
             raise outcome
         entry = self._entry(EventKind(status), row.workflow, text)
@@ -382,7 +382,7 @@ class Engine:
 
     def _give_up(self, row: RunRow, error: Exception | RunError, **more: Any) -> Run:
         """Let a run wait for a person; not if somebody else has it meanwhile."""
-        told = error if isinstance(error, RunError) else _run_error(error)
+        told = error if isinstance(error, RunError) else run_error(error)
         log.error("run %s needs attention: %s", row.run_id, told, extra={"run_id": row.run_id})
         changes = {**self._freed(row, RunStatus.NEEDS_ATTENTION, None), **more}
         with suppress(errors.LeaseLostError):
@@ -444,7 +444,7 @@ class Engine:
         admitted = history[0].payload
         known = admitted.get("patches", [])
         found = structure(workflow, known)
-        _refuse_changed(row, admitted["calls"], found.calls)
+        refuse_changed(row, admitted["calls"], found.calls)
         return workflow, {patch_id: patch_id in known for patch_id in (*found.patches, *known)}
 
     def _read(self, run_id: str) -> tuple[RunRow, list[Event]]:
@@ -483,7 +483,7 @@ def _told(row: RunRow, value: Any, last: Any, waits: str | None, cost: float) ->
     return Run(*row[:4], row.status, value, last.get("result"), error, waits, row.attempts, cost)
 
 
-def _refuse_changed(row: RunRow, recorded: Sequence[str], requested: Sequence[str]) -> None:
+def refuse_changed(row: RunRow, recorded: Sequence[str], requested: Sequence[str]) -> None:
     """Raise at the first difference between two lists of durable calls."""
     pairs = zip_longest(recorded, requested, fillvalue="nothing more")
     for position, (before, after) in enumerate(pairs, start=1):
@@ -493,7 +493,8 @@ def _refuse_changed(row: RunRow, recorded: Sequence[str], requested: Sequence[st
             raise errors.StructureChangedError(position=position, **both, **facts)
 
 
-def _run_error(error: BaseException) -> RunError:
+def run_error(error: BaseException) -> RunError:
+    """What is recorded of an error that ended a run, or stopped it."""
     if isinstance(error, errors.StepFailedError | errors.CompensationFailedError):
         return RunError(error.type, error.message, error.step)
     return RunError(type(error).__name__, errors.message_of(error))

@@ -30,7 +30,7 @@ from durable_mini import errors
 from durable_mini.bridges.dbos.context import INBOX, UNMAPPED, BridgedContext, Halt
 from durable_mini.clock import SystemClock
 from durable_mini.codec import check_name, decode, detached, encode, encode_sorted, round_trip
-from durable_mini.engine import _refuse_changed, _run_error
+from durable_mini.engine import refuse_changed, run_error
 from durable_mini.events import (
     ENDED,
     OUTSIDE,
@@ -407,7 +407,7 @@ class DBOSEngine:
                 self.cancel(context.child_id)
         context.unwind()
         context.cursor.finish("the run to fail")
-        error = _run_error(outcome)
+        error = run_error(outcome)
         self._ended(run_id, admitted, {"error": error._asdict()})
         raise RunEndedError(RunStatus.CANCELLED if cancelled else RunStatus.FAILED, error)
 
@@ -421,7 +421,7 @@ class DBOSEngine:
         found = structure(workflow, known)
         of = run_id, 1, workflow.name, workflow.version, found.hash, RunStatus.RUNNING
         row = RunRow(*of, admitted["parent"], attempts=status.recovery_attempts or 1)
-        _refuse_changed(row, admitted["calls"], found.calls)
+        refuse_changed(row, admitted["calls"], found.calls)
         past = [event for event in self._events(status) if event.kind not in OUTSIDE]
         patches = {patch_id: patch_id in known for patch_id in (*found.patches, *known)}
         holder = Holder(self._worker, stopping=self._stopping.is_set)
@@ -438,7 +438,7 @@ class DBOSEngine:
         """Let a run wait for a person: as DBOS has it, cancelled, and to be resumed."""
         status = self._status(run_id)
         if (status.status, status.executor_id) == ("PENDING", self._worker):  # nobody else has it
-            stopped = _run_error(bug)._asdict()
+            stopped = run_error(bug)._asdict()
             self._client.update_workflow_attributes(run_id, {"stopped": stopped}, merge=True)
             self._client.cancel_workflow(run_id)
 
