@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from durable_mini.school.reviews import Review, Reviews, ReviewsError
+from durable_mini.school.reviews import Review, Reviews, ReviewsError, Settings, in_force
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -131,3 +131,27 @@ def test_export_and_import_carry_reviews_over_once(log: Reviews, tmp_path: Path)
 def test_review_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"right is 0 to 3|time zone"):
         review(1, **wrong)
+
+
+def test_review_that_is_there_already_is_not_added_again(log: Reviews) -> None:
+    assert log.append(review(1), review(2)) == 2
+    assert log.append(review(2), review(3), review(2, score=0)) == 1
+    assert log.read() == [review(1), review(2), review(3)]
+
+
+def test_setting_is_a_line_of_the_log_and_no_review(log: Reviews) -> None:
+    log.set(Settings(seed=3), NOON)
+    log.append(review(1))
+    log.set(Settings(interview=NOON.date(), clock=False), NOON)
+    again = Reviews(log.path)
+    assert again.read() == [review(1)]
+    assert again.settings == Settings(interview=NOON.date(), clock=False)
+    log.reset(NOON)
+    assert (again.read(), again.settings) == ([], Settings())
+
+
+def test_mis_tick_is_in_the_log_and_not_in_force(log: Reviews) -> None:
+    wrong, right = review(1, score=0), review(2, question="q-1", instead_of=review(1).at)
+    other = review(1, question="q-7")
+    log.append(wrong, other, right)
+    assert in_force(log.read()) == [other, right]

@@ -35,7 +35,7 @@ from durable_mini.school.mock import AREAS, DESIGN, PARTS, Answer, Asked, MockIn
 from durable_mini.school.rehearsal import Rehearsal
 
 
-def interview(rehearsal: Rehearsal, minutes: int, seed: int) -> None:
+def interview(rehearsal: Rehearsal, minutes: int, seed: int | None) -> None:
     """Hold an interview, or go on with the one that is under way.
 
     Raises:
@@ -54,7 +54,7 @@ def interview(rehearsal: Rehearsal, minutes: int, seed: int) -> None:
     _tell(mock, run_id, rehearsal)
 
 
-def _begun(mock: MockInterview, minutes: int, seed: int, *, timed: bool) -> str:
+def _begun(mock: MockInterview, minutes: int, seed: int | None, *, timed: bool) -> str:
     """The interview to hold."""
     run_id = mock.under_way()
     if run_id is not None:

@@ -87,7 +87,7 @@ def quiz(
     elif as_json:
         print_json(_standing(rehearsal, mode, chapter))
     elif mock is not None:
-        import_module("durable_mini.cli.interviewing").interview(rehearsal, mock, seed or 0)
+        import_module("durable_mini.cli.interviewing").interview(rehearsal, mock, seed)
     else:
         import_module("durable_mini.cli.asking").ask(rehearsal, mode, chapter)
 

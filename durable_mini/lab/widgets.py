@@ -150,7 +150,7 @@ def _nearest(stops: Sequence[int], number: float) -> int:
     return min(range(len(stops)), key=lambda place: abs(stops[place] - number))
 
 
-class _NamedImage(widgets.Image):  # type: ignore[misc] # ipywidgets ships no types
+class NamedImage(widgets.Image):  # type: ignore[misc] # ipywidgets ships no types
     """An image whose tooltip reaches the page as its title, the name that a screen reader says.
 
     The front end looks up the description of every widget that has a tooltip, and fails on a plain
@@ -192,7 +192,7 @@ class LivePicture(Generic[Result]):
         self.controls = {control.name: control for control in controls}
         self._compute, self._draw, self._sentence = compute, draw, sentence
         self._tables = tables or (lambda _result: "")
-        self._image = _NamedImage(
+        self._image = NamedImage(
             format="png", layout=widgets.Layout(max_width="100%", align_self="flex-start")
         )
         self._words = widgets.HTML()

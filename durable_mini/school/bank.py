@@ -11,18 +11,22 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
-import jsonschema
+import fastjsonschema
 
 from durable_mini.lab.chapters import CHAPTERS
 
-FAILURE = "failure"
-"""The kind of what is injected into a candidate's own design; it isn't asked by itself."""
+FAILURE, OPENING, SYSTEM = "failure", "opening", "system"
+"""The kinds that a mock interview alone asks: what is put into the candidate's own design, what is
+asked before a design, and the design. They need no demo, and their follow-ups are the failures."""
+
+ONLY_IN_INTERVIEWS = frozenset({FAILURE, OPENING, SYSTEM})
 
 ALWAYS = "always"
 """A follow-up that is asked whatever was said."""
@@ -71,7 +75,8 @@ class Question:
     Attributes:
         id: permanent; reviews are kept under it.
         chapter: the notebook that teaches it, without its ending.
-        kind: explain, trade-off, debug, design, number, code, clarify or war-story.
+        kind: explain, trade-off, debug, design, number, code, clarify or war-story; or one of
+            `ONLY_IN_INTERVIEWS`.
         level: 1 to 3.
         core: whether it is one of the few for the evening before.
         prompt: what the interviewer says.
@@ -84,6 +89,8 @@ class Question:
         numbers: the numbers that stand in the answers as they are, each with its reason.
         sources: for every claim about another system.
         hits: of a failure, the part of a design that it hits; empty if it hits any.
+        brief: which opening and system belong together; empty for all others.
+        facts: of a system, what the interviewer answers when asked.
     """
 
     id: str
@@ -101,6 +108,8 @@ class Question:
     numbers: dict[str, str]
     sources: tuple[Source, ...]
     hits: str = ""
+    brief: str = ""
+    facts: tuple[str, ...] = ()
 
 
 def load_questions(folder: Traversable | None = None) -> list[Question]:
@@ -134,6 +143,15 @@ def load_failures() -> list[Question]:
     return load_questions(files("durable_mini.school") / "failures")
 
 
+def load_briefs() -> list[Question]:
+    """Read what a mock interview has designed: an opening and a system for each brief.
+
+    Raises:
+        BankError: as `load_questions`.
+    """
+    return load_questions(files("durable_mini.school") / "briefs")
+
+
 def _name(file: Traversable) -> str:
     return file.name
 
@@ -153,21 +171,26 @@ def _questions_of(file: Traversable) -> Iterator[Question]:
         yield question
 
 
-def _hold_to_the_schema(file: str, stored: dict[str, Any]) -> None:
+@cache
+def _validator() -> Callable[[dict[str, Any]], object]:
     schema = json.loads((_FOLDER / "schema.json").read_text(encoding="utf-8"))
-    error = jsonschema.exceptions.best_match(
-        jsonschema.Draft202012Validator(schema).iter_errors(stored)
-    )
-    if error is None:
-        return
-    path = list(error.absolute_path)
-    where = file
-    if path[:1] == ["question"] and len(path) > 1:
-        entry = stored["question"][path[1]]
-        where += f", question {entry.get('id', f'number {int(path[1]) + 1}')!r}"
-        path = path[2:]
-    field = ".".join(map(str, path)) or "the whole"
-    raise BankError(f"{where}, field {field}: {error.message}.")
+    made: Callable[[dict[str, Any]], object] = fastjsonschema.compile(schema)
+    return made
+
+
+def _hold_to_the_schema(file: str, stored: dict[str, Any]) -> None:
+    try:
+        _validator()(stored)
+    except fastjsonschema.JsonSchemaValueException as error:
+        said = error.message.removeprefix(f"{error.name} ")
+        where, path = file, error.path[1:]
+        if path[:1] == ["question"] and len(path) > 1:
+            place = int(path[1])
+            entry = stored["question"][place]
+            where += f", question {entry.get('id', f'number {place + 1}')!r}"
+            path = path[2:]
+        field = ".".join(path) or "the whole"
+        raise BankError(f"{where}, field {field}: {said}; it is {error.value!r:.60}.") from None
 
 
 def _question(chapter: str, entry: dict[str, Any]) -> Question:
@@ -187,6 +210,8 @@ def _question(chapter: str, entry: dict[str, Any]) -> Question:
         numbers=dict(entry.get("numbers", {})),
         sources=tuple(Source(**one) for one in entry.get("source", ())),
         hits=entry.get("hits", ""),
+        brief=entry.get("brief", ""),
+        facts=tuple(entry.get("facts", ())),
     )
 
 
@@ -212,7 +237,7 @@ def _check(where: str, question: Question) -> None:
                 f"{where}, field {field}: {number} is typed in. Next: fill it in from a run, or "
                 "give its reason under numbers."
             )
-    if question.kind != FAILURE:
+    if question.kind not in ONLY_IN_INTERVIEWS:
         if len(question.follow_ups) < 2:
             raise BankError(f"{where}, field follow_up: there have to be two at least.")
         if not question.demo:

@@ -1,45 +1,59 @@
 """The mock interview: a durable run of this project's own engine.
 
 Guarantees: whatever kills the process in the middle, the next one goes on at the same question with
-the same clock, since every answer is a signal in the journal and the clock is what was recorded.
+the same clock, since every answer is a signal in the journal and the time of each question is
+recorded. The clock of an interview doesn't stop for a dead process, as an interviewer's wouldn't.
 Nothing is taught before the debrief. The failures are put into the candidate's own design: they
 name the candidate's steps and hit a part that the design has.
-Leaves to others: showing it (`course/quiz.ipynb`, `durable-mini quiz`), what an answer is worth
-(`rubric`), and keeping scores for ever (`reviews`): an interview lasts an hour, not months.
+Leaves to others: showing it (`mock_widget`, `durable-mini quiz`), what an answer is worth
+(`rubric`), what to make of the scores (`debrief`), and keeping them for ever (`reviews`): an
+interview lasts an hour, not months.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import platformdirs
 
 from durable_mini.clock import SystemClock
 from durable_mini.context import Context
 from durable_mini.engine import Engine
+from durable_mini.errors import RunIdConflictError
 from durable_mini.events import Event, EventKind, Run, RunStatus
 from durable_mini.journal.sqlite import SQLiteJournal
-from durable_mini.school.bank import Question, load_failures, load_questions
+from durable_mini.school.bank import (
+    ALWAYS,
+    FAILURE,
+    OPENING,
+    SYSTEM,
+    Question,
+    load_briefs,
+    load_failures,
+    load_questions,
+)
 from durable_mini.school.rubric import Heard, score
 from durable_mini.structure import workflow
 
+CLARIFY, DESIGN, NUMBER = "clarify", "design", "number"
+
 AREAS = {
-    "clarify": "Clarify",
-    "design": "Design",
-    "failure": "A failure in your design",
-    "number": "A number",
+    CLARIFY: "Clarify",
+    DESIGN: "Design",
+    FAILURE: "A failure in your design",
+    NUMBER: "A number",
 }
 """The parts of an interview that are scored, by the names that stages carry."""
 
 LENGTHS: Mapping[int, Sequence[tuple[str, int]]] = {
-    20: (("clarify", 2), ("design", 8), ("failure", 4), ("number", 4)),
-    45: (("clarify", 5), ("design", 20), ("failure", 5), ("failure", 5), ("number", 5)),
-    60: (("clarify", 6), ("design", 26), *(("failure", 6),) * 3, ("number", 5)),
+    20: ((CLARIFY, 2), (DESIGN, 8), (FAILURE, 4), (NUMBER, 4)),
+    45: ((CLARIFY, 5), (DESIGN, 20), (FAILURE, 5), (FAILURE, 5), (NUMBER, 5)),
+    60: ((CLARIFY, 6), (DESIGN, 26), *((FAILURE, 6),) * 3, (NUMBER, 5)),
 }
 """The stages of an interview and their minutes, by its length; what is left is the debrief."""
 
@@ -55,6 +69,11 @@ PARTS = {
 }
 """What a design may have, for the candidate to tick: a failure hits one of these."""
 
+FIRST_STEP = "the first step"
+LAST_STEP = "the last step"
+
+_Answered = TypeVar("_Answered")
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -64,17 +83,19 @@ class Asked:
         number: of the stage, from 0.
         of: how many stages there are.
         area: one of `AREAS`.
-        question: the id of the question or failure.
+        question: the id of the question, failure or brief.
+        follow_up: the id of the follow-up; empty while the question itself is asked.
         text: what the interviewer says.
         exhibit: a history or code that goes with it.
-        since_s: when it was asked, by the recorded clock.
-        seconds: how long it may take; None without a clock.
+        since_s: when the stage began, by the recorded clock.
+        seconds: how long it may take with its follow-up; None without a clock.
     """
 
     number: int
     of: int
     area: str
     question: str
+    follow_up: str
     text: str
     exhibit: str
     since_s: float
@@ -89,7 +110,7 @@ class Answer:
         text: what was typed, or notes of what was said.
         confidence: 0 to 3.
         steps: names of the design's steps in their order.
-        irreversible: the step that can't be taken back.
+        irreversible: the step that can't be taken back; one of `steps`.
         parts: which of `PARTS` the design has.
     """
 
@@ -99,50 +120,138 @@ class Answer:
     irreversible: str = ""
     parts: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.confidence not in range(4):
+            raise ValueError(f"confidence {self.confidence}: right is 0 to 3")
+        if self.irreversible and self.irreversible not in self.steps:
+            raise ValueError(f"{self.irreversible!r} is none of the steps {list(self.steps)}")
+        if unknown := set(self.parts) - set(PARTS):
+            raise ValueError(f"{min(unknown)!r} is none of the parts {', '.join(PARTS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One stage of an interview as far as it has come.
+
+    Attributes:
+        area, question, text, exhibit: as they were asked.
+        answer: what was given.
+        answered_s: when, in seconds since the epoch.
+        seconds: how long the stage took.
+        limit_s: how long it could take; None without a clock.
+        follow_up: the id of the follow-up that was asked; empty if none was.
+        follow_up_text, follow_up_answer: what was asked there, and given.
+        steps: of the design, as they stand in a failure's words.
+        heard: what was ticked; None before the debrief.
+        worth, because: the score; None and nothing before the debrief.
+    """
+
+    area: str
+    question: str
+    text: str
+    exhibit: str
+    answer: Answer
+    answered_s: float
+    seconds: float
+    limit_s: float | None
+    follow_up: str = ""
+    follow_up_text: str = ""
+    follow_up_answer: str = ""
+    steps: tuple[str, str] = (FIRST_STEP, LAST_STEP)
+    heard: Heard | None = None
+    worth: int | None = None
+    because: tuple[str, ...] = ()
+
+
+# ---- the workflow ------------------------------------------------------------------------------
+
 
 @workflow(name="mock-interview", version="1")
 def mock_interview(ctx: Context, plan: dict[str, Any]) -> list[dict[str, Any]]:
     """Ask stage after stage, then hear what was ticked for each; returns the whole interview."""
     told: list[dict[str, Any]] = []
     for number, stage in enumerate(plan["stages"]):
-        asked = ctx.step("ask", _choose, plan["seed"], stage, told)
-        since_s = ctx.now()
-        answer = ctx.wait_signal(f"answer-{number}")
-        told.append({**asked, "answer": answer, "seconds": ctx.now() - since_s})
+        asked = ctx.step("ask", choose, plan, stage, told)
+        one = {**asked, "since_s": ctx.now(), "answer": ctx.wait_signal(f"answer-{number}")}
+        if asked["follow_up"]:
+            one["followed"] = ctx.wait_signal(f"follow-{number}")
+        told.append(one)
     for number, one in enumerate(told):
-        heard = ctx.wait_signal(f"heard-{number}")
-        one["heard"] = heard
-        one["score"] = ctx.step("score", _scored, one["question"], heard)
+        one["heard"] = ctx.wait_signal(f"heard-{number}")
+        one["score"] = ctx.step("score", scored, one)
     return told
 
 
-def _choose(seed: int, stage: dict[str, Any], told: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The question of a stage; a failure is chosen by the design, and never comes twice."""
-    if stage["area"] != "failure":
-        question = _by_id()[stage["question"]]
-        return _as_asked(stage["area"], question, question.prompt)
-    design = next(one["answer"] for one in told if one["area"] == "design")
-    used = {one["question"] for one in told}
-    hitting = [one for one in _failures() if one.id not in used and one.hits in design["parts"]]
-    others = [one for one in _failures() if one.id not in used and not one.hits]
-    question = random.Random(f"{seed} {len(told)}").choice(hitting or others)
-    return _as_asked("failure", question, _into_design(question.prompt, design))
+def choose(
+    plan: Mapping[str, Any], stage: Mapping[str, Any], told: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What a stage asks. A failure is chosen by the design, and never comes twice."""
+    limit_s = stage["minutes"] * 60.0 if plan["timed"] else None
+    if stage["area"] != FAILURE:
+        question = question_of(stage["question"])
+        return _as_asked(stage["area"], question, limit_s, _said(question))
+    design = next(one["answer"] for one in told if one["area"] == DESIGN)
+    used = [one["question"] for one in told]
+    question = _failure_for(design["parts"], used, plan["seed"])
+    steps = steps_of(design["steps"], design["irreversible"])
+    asked = _as_asked(FAILURE, question, limit_s, into_design(question.prompt, steps))
+    return {**asked, "steps": list(steps)}
 
 
-def _as_asked(area: str, question: Question, text: str) -> dict[str, Any]:
-    return {"area": area, "question": question.id, "text": text, "exhibit": question.exhibit}
+def _failure_for(parts: Sequence[str], used: Sequence[str], seed: int) -> Question:
+    """A failure that hits what the design has, one part after the other; or one that hits any."""
+    left = [one for one in _failures() if one.id not in used]
+    hit = {question_of(name).hits for name in used}
+    hitting = [one for one in left if one.hits in parts]
+    fresh = [one for one in hitting if one.hits not in hit]
+    anyone = [one for one in left if not one.hits]
+    return random.Random(f"{seed} {len(used)}").choice(fresh or hitting or anyone)
 
 
-def _into_design(prompt: str, design: Mapping[str, Any]) -> str:
+def _said(question: Question) -> str:
+    """What the interviewer says; with a system come the answers to what could be asked before."""
+    if not question.facts:
+        return question.prompt
+    facts = "\n".join(f"- {fact}" for fact in question.facts)
+    return f"{question.prompt}\n\nWhatever you asked, take this as given:\n\n{facts}"
+
+
+def _as_asked(area: str, question: Question, limit_s: float | None, text: str) -> dict[str, Any]:
+    # The first one that is asked whatever was said: what was missed isn't known before the debrief.
+    order = sorted(question.follow_ups, key=lambda one: one.asked != ALWAYS)
+    return {
+        "area": area,
+        "question": question.id,
+        "text": text,
+        "exhibit": question.exhibit,
+        "limit_s": limit_s,
+        "follow_up": order[0].id if order else "",
+        "follow_up_text": order[0].prompt if order else "",
+    }
+
+
+def steps_of(steps: Sequence[str], irreversible: str) -> tuple[str, str]:
+    """The step that can't be taken back and the one before it, as a failure names them."""
+    if not steps:
+        return FIRST_STEP, LAST_STEP
+    last = irreversible or steps[-1]
+    place = list(steps).index(last)
+    return (f'"{steps[place - 1]}"' if place else "the preparation", f'"{last}"')
+
+
+def into_design(text: str, steps: Sequence[str]) -> str:
     """Put the candidate's own steps into a failure's words."""
-    steps = list(design["steps"]) or ["the first step", "the last step"]
-    last = design["irreversible"] or steps[-1]
-    before = steps[max(steps.index(last) - 1, 0)] if last in steps else steps[0]
-    return prompt.replace("[step]", before).replace("[irreversible]", last)
+    before, last = steps
+    return text.replace("[step]", before).replace("[irreversible]", last)
 
 
-def _scored(question: str, heard: dict[str, Any]) -> dict[str, Any]:
-    return asdict(score(_by_id()[question], heard_from(heard)))
+def scored(one: Mapping[str, Any]) -> dict[str, Any]:
+    """The score of a stage: with its own time, and a follow-up where one was asked."""
+    question = question_of(one["question"])
+    told = _told(one)
+    limit = {} if told.limit_s is None else {"most_seconds": told.limit_s}
+    found = score(question, heard_from(one["heard"]), follows_up=bool(told.follow_up), **limit)
+    return asdict(found)
 
 
 def heard_from(stored: Mapping[str, Any]) -> Heard:
@@ -153,16 +262,30 @@ def heard_from(stored: Mapping[str, Any]) -> Heard:
 
 @cache
 def _by_id() -> dict[str, Question]:
-    return {one.id: one for one in (*load_questions(), *load_failures())}
+    return {one.id: one for one in (*load_questions(), *load_failures(), *load_briefs())}
 
 
 @cache
 def _failures() -> tuple[Question, ...]:
-    return tuple(load_failures())
+    return tuple(one for one in _by_id().values() if one.kind == FAILURE)
+
+
+def question_of(name: str) -> Question:
+    """The question, failure or brief of this id.
+
+    Raises:
+        ValueError: the bank has none; it was asked by another version of the course.
+    """
+    if name not in _by_id():
+        raise ValueError(f"the bank has no {name!r}. Next: give this interview up, begin another.")
+    return _by_id()[name]
+
+
+# ---- one interview -----------------------------------------------------------------------------
 
 
 class MockInterview:
-    """One interview in the reader's own folder: begin it, answer, be heard, read the debrief.
+    """Interviews in the reader's own folder: begin one, answer, be heard, read what was told.
 
     Args:
         path: the journal; None for this system's place for a program's data.
@@ -174,10 +297,13 @@ class MockInterview:
 
     def __init__(self, path: Path | None = None, clock: SystemClock | None = None) -> None:
         folder = platformdirs.user_data_path("durable-mini", appauthor=False)
-        self.path, self._clock = path or folder / "interviews.db", clock or SystemClock()
+        self.path, self.clock = path or folder / "interviews.db", clock or SystemClock()
 
     def under_way(self) -> str | None:
-        """The id of an interview that was begun and not finished; None if there is none."""
+        """The id of an interview that was begun and not finished; None if there is none.
+
+        One of another version of the course can't go on, and is left out.
+        """
         if not self.path.exists():
             return None
         with SQLiteJournal(self.path) as journal:
@@ -186,57 +312,75 @@ class MockInterview:
             open_runs = [one.run_id for one in engine.runs() if _is_open(one)]
         return next((one for one in reversed(open_runs) if one not in orphans), None)
 
-    def begin(self, minutes: int, *, timed: bool = True, seed: int = 0) -> str:
+    def next_seed(self) -> int:
+        """A seed that gives another interview than the ones before."""
+        if not self.path.exists():
+            return 0
+        return self._read(lambda engine: sum(1 for _ in engine.runs()))
+
+    def begin(self, minutes: int, *, timed: bool = True, seed: int | None = None) -> str:
         """Begin an interview and return its id.
+
+        Args:
+            minutes: 20, 45 or 60.
+            timed: whether a clock runs.
+            seed: of what is drawn; None for another interview than the ones before.
 
         Raises:
             ValueError: there is no interview of so many minutes.
         """
-        plan = _plan(minutes, timed, seed)
+        plan = plan_of(minutes, timed=timed, seed=self.next_seed() if seed is None else seed)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with SQLiteJournal(self.path) as journal:
             engine = self._engine(journal)
-            run_id = f"mock-{sum(1 for _ in engine.runs()) + 1}"
-            engine.run(mock_interview, plan, run_id=run_id)
-        return run_id
+            number = sum(1 for _ in engine.runs()) + 1
+            try:
+                return engine.run(mock_interview, plan, run_id=f"mock-{number}").run_id
+            except RunIdConflictError:  # another window has just begun one
+                return engine.run(mock_interview, plan).run_id
 
     def asked(self, run_id: str) -> Asked | None:
         """What is asked now; None once all was answered."""
         with SQLiteJournal(self.path) as journal:
             engine = self._engine(journal)
-            engine.resume(run_id)
-            plan = engine.describe(run_id).input
-            events = engine.history(run_id)
-        asked = [one for one in events if one.kind is EventKind.STEP and one.name == "ask"]
-        answered = len(_received(events, "answer"))
-        if answered == len(plan["stages"]):
-            return None
-        minutes = plan["stages"][answered]["minutes"]
-        seconds = minutes * 60.0 if plan["timed"] else None
-        now = asked[answered]
-        of, since_s = len(plan["stages"]), now.recorded_at
-        return Asked(answered, of, **now.payload["result"], since_s=since_s, seconds=seconds)
+            waits = _waits_for(engine.resume(run_id))
+            of = len(engine.describe(run_id).input["stages"])
+            stages = _stages(engine.history(run_id))
+        part, _, number = waits.rpartition("-")
+        return None if part not in {"answer", "follow"} else _now_asked(stages, part, number, of)
 
-    def answer(self, run_id: str, number: int, answer: Answer) -> None:
-        """Give the answer of a stage.
+    def answer(self, run_id: str, number: int, answer: Answer) -> bool:
+        """Give the answer of a stage; whether it was still waited for.
 
         Crash: the answer is there, or it is asked for again.
         """
-        self._signal(run_id, f"answer-{number}", asdict(answer))
+        given = {**asdict(answer), "at_s": self.clock.now()}
+        return self._give(run_id, f"answer-{number}", given)
 
-    def heard(self, run_id: str, number: int, heard: Heard) -> None:
-        """Say in the debrief what was heard in the answer of a stage."""
+    def follow(self, run_id: str, number: int, text: str) -> bool:
+        """Answer the follow-up of a stage; as `answer`."""
+        given = {"text": text, "at_s": self.clock.now()}
+        return self._give(run_id, f"follow-{number}", given)
+
+    def heard(self, run_id: str, number: int, heard: Heard) -> bool:
+        """Say in the debrief what was heard in the answer of a stage; as `answer`.
+
+        Raises:
+            ValueError: a point or a red flag was ticked that the question hasn't got.
+        """
+        score(question_of(self.told(run_id)[number].question), heard)
         sets = {name: sorted(getattr(heard, name)) for name in ("points", "red_flags")}
-        self._signal(run_id, f"heard-{number}", {**asdict(heard), **sets})
+        return self._give(run_id, f"heard-{number}", {**asdict(heard), **sets})
 
-    def debrief(self, run_id: str) -> list[dict[str, Any]]:
-        """The interview so far: every stage with its answer, and its score once it was heard."""
-        with SQLiteJournal(self.path) as journal:
-            engine = self._engine(journal)
-            run = engine.resume(run_id)
-            if run.status is RunStatus.COMPLETED:
-                return list(run.result)
-            return _told(engine.history(run_id))
+    def told(self, run_id: str) -> list[Told]:
+        """The stages that were answered, each with its score once it was heard."""
+        stages = self._read(lambda engine: _stages(engine.history(run_id)))
+        followed = (one for one in stages if "answer" in one)
+        return [_told(one) for one in followed if not one["follow_up"] or "followed" in one]
+
+    def plan(self, run_id: str) -> dict[str, Any]:
+        """How an interview was begun: its minutes, its seed, whether a clock runs."""
+        return dict(self._read(lambda engine: engine.describe(run_id).input))
 
     def abandon(self, run_id: str) -> None:
         """Give an interview up."""
@@ -245,57 +389,123 @@ class MockInterview:
             engine.cancel(run_id)
             engine.resume(run_id)
 
-    def _signal(self, run_id: str, name: str, payload: dict[str, Any]) -> None:
+    def _give(self, run_id: str, name: str, payload: dict[str, Any]) -> bool:
+        """Signal what the run waits for; what it doesn't wait for is dropped."""
         with SQLiteJournal(self.path) as journal:
             engine = self._engine(journal)
-            engine.signal(run_id, name, payload, signal_id=name)
+            if _waits_for(engine.resume(run_id)) != name:
+                return False
+            taken = engine.signal(run_id, name, payload, signal_id=name)
             engine.resume(run_id)
+            return taken
+
+    def _read(self, look: Callable[[Engine], _Answered]) -> _Answered:
+        with SQLiteJournal(self.path) as journal:
+            return look(self._engine(journal))
 
     def _engine(self, journal: SQLiteJournal) -> Engine:
-        return Engine(journal, [mock_interview], clock=self._clock)
+        return Engine(journal, [mock_interview], clock=self.clock)
 
 
-def _plan(minutes: int, timed: bool, seed: int) -> dict[str, Any]:
-    """The stages, with the questions that don't depend on what is said."""
+def plan_of(minutes: int, *, timed: bool, seed: int) -> dict[str, Any]:
+    """The stages of an interview, with the questions that don't depend on what is said.
+
+    Raises:
+        ValueError: there is no interview of so many minutes.
+    """
     if minutes not in LENGTHS:
-        raise ValueError(
-            f"an interview of {minutes} minutes: right is {', '.join(map(str, LENGTHS))}"
-        )
-    draw = random.Random(seed)
-    stages = list[dict[str, Any]]()
-    for area, length in LENGTHS[minutes]:
-        stage: dict[str, Any] = {"area": area, "minutes": length}
-        if area != "failure":
-            stage["question"] = draw.choice(
-                [one.id for one in load_questions() if one.kind == area]
-            )
-        stages.append(stage)
+        lengths = ", ".join(map(str, LENGTHS))
+        raise ValueError(f"there is no interview of {minutes} minutes: right is {lengths}")
+    draw, briefs = random.Random(seed), [one for one in _by_id().values() if one.brief]
+    brief = draw.choice(sorted({one.brief for one in briefs}))
+    chosen = {
+        CLARIFY: next(one.id for one in briefs if (one.kind, one.brief) == (OPENING, brief)),
+        DESIGN: next(one.id for one in briefs if (one.kind, one.brief) == (SYSTEM, brief)),
+        NUMBER: draw.choice(_numbers(hardest=minutes > min(LENGTHS))),
+    }
+    stages = [
+        {"area": area, "minutes": length, "question": chosen.get(area, "")}
+        for area, length in LENGTHS[minutes]
+    ]
     return {"seed": seed, "timed": timed, "minutes": minutes, "stages": stages}
+
+
+def _numbers(*, hardest: bool) -> list[str]:
+    """The questions for a number; in a longer interview none of the first level."""
+    return [one.id for one in _by_id().values() if one.kind == NUMBER and one.level > hardest]
 
 
 def _is_open(run: Run) -> bool:
     return run.workflow == mock_interview.name and run.status is RunStatus.SUSPENDED
 
 
-def _received(events: Sequence[Event], name: str) -> dict[int, tuple[Event, Any]]:
-    """The signals "name-0", "name-1", … that the run has taken, by number."""
-    return {
-        int(one.name.rpartition("-")[2]): (one, one.payload["result"])
+def _waits_for(run: Run) -> str:
+    """The name of the signal that an interview waits for; empty if it waits for none."""
+    return (run.waiting_for or "").removeprefix("signal '").removesuffix("'")
+
+
+def _stages(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """What the history of an interview says of each stage, in the form that the workflow keeps."""
+    stages = [one.payload["result"] for one in _steps(events, "ask")]
+    times = [one.payload["result"] for one in events if one.kind is EventKind.NOW]
+    found = [{**one, "since_s": at} for one, at in zip(stages, times, strict=False)]
+    for part, key in (("answer", "answer"), ("follow", "followed"), ("heard", "heard")):
+        for number, payload in _received(events, part):
+            found[number][key] = payload
+    for one, event in zip(found, _steps(events, "score"), strict=False):
+        one["score"] = event.payload["result"]
+    return found
+
+
+def _steps(events: Sequence[Event], name: str) -> list[Event]:
+    return [one for one in events if (one.kind, one.name) == (EventKind.STEP, name)]
+
+
+def _received(events: Sequence[Event], part: str) -> list[tuple[int, Any]]:
+    """The signals "part-0", "part-1", … that the run has taken, with their numbers."""
+    return [
+        (int(one.name.rpartition("-")[2]), one.payload["result"])
         for one in events
-        if one.kind is EventKind.RECEIVED and one.name.startswith(f"{name}-")
-    }
+        if one.kind is EventKind.RECEIVED and one.name.startswith(f"{part}-")
+    ]
 
 
-def _told(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """What an interview that isn't over has come to, from its history."""
-    asked = [one for one in events if one.kind is EventKind.STEP and one.name == "ask"]
-    scores = [one.payload["result"] for one in events if one.name == "score"]
-    heard = _received(events, "heard")
-    told = []
-    for number, (event, answer) in sorted(_received(events, "answer").items()):
-        one = {**asked[number].payload["result"], "answer": answer}
-        one["seconds"] = event.recorded_at - asked[number].recorded_at
-        if number < len(scores):
-            one |= {"heard": heard[number][1], "score": scores[number]}
-        told.append(one)
-    return told
+def _now_asked(stages: Sequence[Mapping[str, Any]], part: str, number: str, of: int) -> Asked:
+    stage, follows = stages[int(number)], part == "follow"
+    return Asked(
+        number=int(number),
+        of=of,
+        area=stage["area"],
+        question=stage["question"],
+        follow_up=stage["follow_up"] if follows else "",
+        text=stage["follow_up_text"] if follows else stage["text"],
+        exhibit="" if follows else stage["exhibit"],
+        since_s=stage["since_s"],
+        seconds=stage["limit_s"],
+    )
+
+
+def _told(one: Mapping[str, Any]) -> Told:
+    """A stage from its JSON form."""
+    given = dict(one["answer"])
+    at_s = given.pop("at_s")
+    followed = one.get("followed") or {"text": "", "at_s": at_s}
+    lists = {name: tuple(given[name]) for name in ("steps", "parts")}
+    found = one.get("score") or {"worth": None, "because": ()}
+    return Told(
+        area=one["area"],
+        question=one["question"],
+        text=one["text"],
+        exhibit=one["exhibit"],
+        answer=Answer(**{**given, **lists}),
+        answered_s=at_s,
+        seconds=max(followed["at_s"] - one["since_s"], 0.0),
+        limit_s=one["limit_s"],
+        follow_up=one["follow_up"],
+        follow_up_text=one["follow_up_text"],
+        follow_up_answer=followed["text"],
+        steps=tuple(one.get("steps", (FIRST_STEP, LAST_STEP))),
+        heard=None if "heard" not in one else heard_from(one["heard"]),
+        worth=found["worth"],
+        because=tuple(found["because"]),
+    )

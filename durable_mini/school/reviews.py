@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +42,9 @@ class Review:
         seconds: how long the answer took; None without a clock.
         missed: ids of the points that weren't said.
         mode: where it was asked: due, core, chapter, weak or mock.
+        follow_up: id of the follow-up that was asked; empty if none was.
+        instead_of: the time of an earlier review of the question that was a mis-tick; that one is
+            kept in the log and counts no more.
     """
 
     at: datetime
@@ -51,6 +54,8 @@ class Review:
     seconds: float | None = None
     missed: tuple[str, ...] = field(default=())
     mode: str = "due"
+    follow_up: str = ""
+    instead_of: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.at.tzinfo is None:
@@ -59,19 +64,30 @@ class Review:
             raise ValueError(f"score {self.score}, confidence {self.confidence}: right is 0 to 3")
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a reader has set: the interview's day, the seed of the figures, whether a clock runs."""
+
+    interview: date | None = None
+    seed: int = 0
+    clock: bool = True
+
+
 class Reviews:
     """The log.
 
     Args:
         path: where it is; None for this system's place for a program's data.
 
-    Attributes: `passed_over`, what the last reading couldn't read, each with its line number.
+    Attributes: `passed_over`, what the last reading couldn't read, each with its line number, and
+        `settings`, the last ones that it found. Both are as `read` left them.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         folder = platformdirs.user_data_path("durable-mini", appauthor=False)
         self.path = path or folder / "reviews.jsonl"
         self.passed_over: tuple[str, ...] = ()
+        self.settings = Settings()
 
     def read(self) -> list[Review]:
         """Every review, oldest first; nothing where there is no file.
@@ -83,12 +99,14 @@ class Reviews:
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
-            self.passed_over = ()
+            self.passed_over, self.settings = (), Settings()
             return []
         return self._parsed(data)
 
-    def append(self, *reviews: Review) -> None:
-        """Add reviews.
+    def append(self, *reviews: Review) -> int:
+        """Add reviews, and return how many; one that is in the log already is left out.
+
+        A review is known by its time and its question, so whoever isn't sure may add it again.
 
         Crash: none of a line, or all of it; a half one is cut off by the next `append`.
 
@@ -98,21 +116,29 @@ class Reviews:
         """
         with self._locked() as file:
             data = file.read()
+            known = {(one.at, one.question) for one in self._parsed(data)}
+            new = [one for one in reviews if (one.at, one.question) not in known]
+            _extend(file, data, [_line(asdict(one)) for one in new])
+        return len(new)
+
+    def set(self, settings: Settings, now: datetime) -> None:
+        """Note new settings, as one more line of the log.
+
+        Raises:
+            ReviewsError, OSError: as `append`.
+        """
+        with self._locked() as file:
+            data = file.read()
             self._parsed(data)
-            whole = data.rpartition(b"\n")[0] + b"\n" if b"\n" in data else b""
-            lines = [_line(asdict(review)) for review in reviews]
-            if not whole:
-                lines.insert(0, _line(_HEADER))
-            file.truncate(len(whole))
-            file.write(b"".join(lines))
-            file.flush()
-            os.fsync(file.fileno())
+            _extend(file, data, [_line({"at": now, "settings": asdict(settings)})])
+        self.settings = settings
 
     def export(self, path: Path) -> int:
-        """Write a copy to a new file, and return how many reviews it has.
+        """Write a copy of the reviews to a new file, and return how many there are.
 
         Raises:
             FileExistsError: there is a file of that name.
+            ReviewsError, OSError: as `read`.
         """
         reviews = self.read()
         with path.open("xb") as file:
@@ -125,14 +151,9 @@ class Reviews:
         Raises:
             ReviewsError, OSError: as `read`, for either file.
         """
-        known = {(one.at, one.question) for one in self.read()}
-        other = Reviews(path)
         if not path.exists():
             raise FileNotFoundError(f"{path}: there is no such file")
-        new = [one for one in other.read() if (one.at, one.question) not in known]
-        if new:
-            self.append(*new)
-        return len(new)
+        return self.append(*Reviews(path).read())
 
     def reset(self, now: datetime | None = None) -> Path | None:
         """Begin anew; the old log is put aside, and its path returned (None: there was none)."""
@@ -149,13 +170,17 @@ class Reviews:
             _check_header(self.path, lines[0])
         elif not _line(_HEADER).startswith(data):
             raise _not_ours(self.path)
-        reviews, passed_over = [], []
+        reviews, passed_over, settings = [], [], Settings()
         for number, line in enumerate(lines[1:], start=2):
             try:
-                reviews.append(_review(json.loads(line)))
+                stored = json.loads(line)
+                if "settings" in stored:
+                    settings = _settings(stored["settings"])
+                else:
+                    reviews.append(_review(stored))
             except (ValueError, TypeError, KeyError) as error:
                 passed_over.append(f"{self.path}, line {number} was passed over: {error}")
-        self.passed_over = tuple(passed_over)
+        self.passed_over, self.settings = tuple(passed_over), settings
         return sorted(reviews, key=lambda one: one.at)
 
     @contextmanager
@@ -169,13 +194,30 @@ class Reviews:
             yield file
 
 
-def latest(reviews: Iterable[Review]) -> dict[str, Review]:
-    """The last review of each question."""
-    return {one.question: one for one in reviews}
+def in_force(reviews: Iterable[Review]) -> list[Review]:
+    """The reviews that count: all but those that were said to be a mis-tick."""
+    found = list(reviews)
+    undone = {(one.instead_of, one.question) for one in found}
+    return [one for one in found if (one.at, one.question) not in undone]
+
+
+def _extend(file: IO[bytes], data: bytes, lines: list[bytes]) -> None:
+    """Put lines after the last whole one of a file that holds `data`."""
+    if not lines:
+        return
+    whole = data[: data.rfind(b"\n") + 1]
+    file.truncate(len(whole))
+    file.write(b"".join(lines if whole else [_line(_HEADER), *lines]))
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _line(stored: dict[str, Any]) -> bytes:
-    return json.dumps(stored, default=datetime.isoformat).encode() + b"\n"
+    return json.dumps(stored, default=_iso).encode() + b"\n"
+
+
+def _iso(day: date) -> str:
+    return day.isoformat()
 
 
 def _review(stored: dict[str, Any]) -> Review:
@@ -183,7 +225,18 @@ def _review(stored: dict[str, Any]) -> Review:
     values = {name: value for name, value in stored.items() if name in known}
     values["at"] = datetime.fromisoformat(values["at"])
     values["missed"] = tuple(values.get("missed", ()))
+    if values.get("instead_of") is not None:
+        values["instead_of"] = datetime.fromisoformat(values["instead_of"])
     return Review(**values)
+
+
+def _settings(stored: dict[str, Any]) -> Settings:
+    day = stored.get("interview")
+    return Settings(
+        interview=None if day is None else date.fromisoformat(day),
+        seed=int(stored.get("seed", 0)),
+        clock=bool(stored.get("clock", True)),
+    )
 
 
 def _check_header(path: Path, line: bytes) -> None:

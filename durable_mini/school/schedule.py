@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 from fsrs import Card, Rating, Scheduler
 
 from durable_mini.school.bank import Question
-from durable_mini.school.reviews import Review
+from durable_mini.school.reviews import Review, in_force
 
 UNSURE = 1
 """A good answer given with no more confidence than this counts as a hard one."""
@@ -51,7 +51,7 @@ def scheduler(now: datetime, interview: date | None = None) -> Scheduler:
     """The library's scheduler; before an interview with its intervals cut to fit.
 
     Args:
-        now: with a time zone.
+        now: in the time zone of the reader.
         interview: the day; nothing is compressed from that day on.
     """
     days = LONGEST_DAYS
@@ -70,15 +70,17 @@ def standings(
 
     Args:
         questions: the bank.
-        reviews: oldest first; those of questions that the bank no longer has are left out.
-        now: with a time zone.
+        reviews: oldest first; those of questions that the bank no longer has are left out, and so
+            are mis-ticks.
+        now: in the time zone of the reader.
         interview: the day of the interview.
     """
     by_question: dict[str, list[Review]] = {one.id: [] for one in questions}
-    for review in reviews:
+    for review in in_force(reviews):
         by_question.get(review.question, []).append(review)
     library = scheduler(now, interview)
-    return [_standing(one, by_question[one.id], library, now) for one in questions]
+    at = now.astimezone(UTC)  # the library takes no other time zone
+    return [_standing(one, by_question[one.id], library, at) for one in questions]
 
 
 def due_now(standing: Standing, now: datetime) -> bool:
@@ -93,6 +95,6 @@ def _standing(
         return Standing(question, None, 0.0, 0, None)
     card = Card(card_id=1, due=reviews[0].at)
     for review in reviews:
-        card, _ = library.review_card(card, rating(review), review.at)
+        card, _ = library.review_card(card, rating(review), review.at.astimezone(UTC))
     recall = library.get_card_retrievability(card, now)
     return Standing(question, card.due, recall, len(reviews), reviews[-1].score)
