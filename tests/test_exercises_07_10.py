@@ -81,6 +81,13 @@ APPROVAL = (
         reason="until she answers the run waits",
     ),
     wrong(
+        "q1-simple",
+        "it waits for five days",
+        ('wait_signal("approval")', 'wait_signal("approval", timeout_s=5 * DAY)'),
+        lost="q1-more",
+        reason="for as long as it takes",
+    ),
+    wrong(
         "q2-escalating",
         "one signal name for both levels",
         ('invoice, "head")', 'invoice, "clerk")'),
@@ -129,7 +136,14 @@ APPROVAL = (
         ("f\"clerk on {invoice['id']}\"", '"clerk"'),
         ("f\"head on {invoice['id']}\"", '"head"'),
         lost="q3-questions",
-        reason="a name names one question",
+        reason="A name names one question",
+    ),
+    wrong(
+        "q3-settle",
+        "only the first level's name names the invoice",
+        ("f\"head on {invoice['id']}\"", '"head"'),
+        lost="q3-questions",
+        reason="A name names one question",
     ),
     wrong(
         "q3-settle",
@@ -205,6 +219,22 @@ TRIP = (
         ],
         lost="q1-car q1-cancelled",
         reason="Nothing is left of a trip without a car",
+    ),
+    wrong(
+        "q1-trip",
+        "the undo stands below its effect and wants the company's number",
+        *[
+            (f'    ctx.compensate("{what}", call_off, "{what}", order)\n', "")
+            for what in ("flight", "hotel", "car")
+        ],
+        *[
+            (f'    ctx.effect("{what}", book, "{what}", order)\n',
+             f'    number = ctx.effect("{what}", book, "{what}", order)\n'
+             f'    ctx.compensate("{what}", cancel, number)\n')
+            for what in ("flight", "hotel", "car")
+        ],
+        lost="q1-cancelled",
+        reason="has to be registered by then",
     ),
     wrong(
         "q1-trip",
@@ -337,6 +367,13 @@ TRIP = (
     ),
     wrong(
         "q3-rescue",
+        "two more chances",
+        ("        for run in", "        for run in 2 *"),
+        lost="q3-rescue-all",
+        reason="One more chance each",
+    ),
+    wrong(
+        "q3-rescue",
         "whatever needs attention is resumed",
         ("engine.retry_compensation(", "engine.resume("),
         ("except DurableError:", "except LookupError:"),
@@ -428,6 +465,15 @@ FENCE = (
     ),
     wrong(
         "q2-write",
+        "it looks afterwards whether the text is there",
+        ('    return pages(statement, text, token, name, token)["changed"] == 1\n',
+         "    pages(statement, text, token, name, token)\n"
+         '    return pages("SELECT text FROM page WHERE name = ?", name)["rows"] == [[text]]\n'),
+        lost="q2-write-pause",
+        reason="doesn't tell whether your text was put",
+    ),
+    wrong(
+        "q2-write",
         "only a higher token may write",
         ("token <= ?", "token < ?"),
         lost="q2-write-again",
@@ -456,6 +502,23 @@ FENCE = (
         ("page, token)", "page)"),
         lost="q3-holder-at-once",
         reason="compare and set",
+    ),
+    wrong(
+        "q3-holder",
+        "the claim takes upon what is there",
+        ("SET token = ?,", "SET token = token + 1,"),
+        (" AND token = ?", ""),
+        ("(take, token + 1, now_s + 60, page, token)", "(take, now_s + 60, page)"),
+        lost="q3-holder-at-once",
+        reason="C gets None",
+    ),
+    wrong(
+        "q3-holder",
+        "a refused claim forgets the token",
+        ("        if lease_until > now_s:\n",
+         "        if lease_until > now_s:\n            self.token = -1\n"),
+        lost="q3-holder-tokens",
+        reason="what this object held before",
     ),
     wrong(
         "q3-holder",
@@ -493,7 +556,7 @@ FENCE = (
         "q3-holder",
         "a lease keeps nobody away",
         ("if lease_until > now_s:", "if False:"),
-        lost="q3-holder-takeover",
+        lost="q3-holder-takeover q3-holder-tokens",
         reason="when A's lease is over",
     ),
 )  # fmt: skip
@@ -601,6 +664,13 @@ BUDGET = (
         ('not state.get("paid")', "True"),
         lost="q3-study-fee",
         reason="A new generation has new keys",
+    ),
+    wrong(
+        "q3-study",
+        "the key of the fee is the customer's",
+        ('take_fee, state["customer"])', 'take_fee, state["customer"], key=state["customer"])'),
+        lost="q3-study-fee",
+        reason="A second study of the same customer",
     ),
     wrong(
         "q3-study",
@@ -753,7 +823,7 @@ def research(ctx, task):
     ("10_budget", "q3-study"): """
 @workflow(version="1")
 def study(ctx, state):
-    ctx.effect("fee", take_fee, state["customer"], key=f"fee of {state['customer']}")
+    ctx.effect("fee", take_fee, state["customer"], key=f"fee of {ctx.run_id}")
     done, spent = state.get("done", 0), state.get("so far", 0)
     for price in state["prices"][done : done + 3]:
         if spent + price > state["cap"]:

@@ -16,6 +16,7 @@ from durable_mini.lab.sliders import (
     StepThrough,
     choice,
     compare,
+    explain,
     predict,
     results_slider,
     setting_from,
@@ -408,6 +409,19 @@ def test_comparison_with_a_truth_that_went_stale_is_refused() -> None:
         compare("other", "much", "It adds up.")
     with pytest.raises(ValueError, match="two or more different options"):
         predict("How much?", ["little", "little"], "q")
+
+
+def test_explanation_of_a_result_that_isnt_there_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    predict("How much?", ["little", "much"], "q")
+    found = explain("q", lambda: "much", "much", "It adds up.")
+    assert found is not None
+    assert "It adds up." in found._widget.value
+    assert explain("q", lambda: "little", "much", "It adds up.") is None
+    assert "something else than it should" in capsys.readouterr().out
+    assert explain("q", lambda: {}["much"], "much", "It adds up.") is None
+    assert "fill in the exercise first" in capsys.readouterr().out
 
 
 # ---- in a notebook -----------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def show(graded: Graded, options: Options, screen: Console) -> None:
     if options.against is not None:
         _print_changes(graded, screen)
     for exercise in graded.ticked:
-        typer.echo(f"{exercise} has reached {100 * PASSED_AT:g} %: 00_start_here shows it.")
+        typer.echo(f"{exercise} is over the {100 * PASSED_AT:g} % line: 00_start_here shows it.")
     if options.seed is None:
         typer.echo(f"Graded with --seed {graded.seed}: give it to get the same marks.", err=True)
     if options.out is not None:

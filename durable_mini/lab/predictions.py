@@ -124,3 +124,26 @@ def compare(key: str, truth: str, why: str) -> Comparison:
         ValueError: for a question that wasn't asked, or a truth that isn't one of its options.
     """
     return Comparison(key, truth, why)
+
+
+def explain(key: str, found: Callable[[], str], right: str, why: str) -> Comparison | None:
+    """Compare as `compare` does, if the reader's own code came to what `why` explains.
+
+    An explanation of a result that isn't there would teach a wrong thing, so a sentence says that
+    it isn't, and the reason is left out.
+
+    Args:
+        key: the question, whose `predict` cell has run.
+        found: gives what the reader's code came to; it may fail where that is missing.
+        right: the option that right code comes to.
+        why: as for `compare`.
+    """
+    try:
+        came_to_it = found() == right
+    except Exception:
+        print("There is nothing to compare yet: fill in the exercise first.")
+        return None
+    if came_to_it:
+        return compare(key, right, why)
+    print("Your code came to something else than it should. The checks below say more.")
+    return None

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from durable_mini.lab.crashes import Weights
 from durable_mini.lab.figures import results_figure
 from durable_mini.lab.pictures import Picture, numbers_table
-from durable_mini.lab.predictions import compare, predict
+from durable_mini.lab.predictions import compare, explain, predict
 from durable_mini.lab.results import DEFAULT_RATES, percent, second_seed
 from durable_mini.lab.shape import Shape, StepSpec, shape_of
 from durable_mini.lab.simulation import simulating
@@ -35,6 +35,7 @@ __all__ = [
     "StepThrough",
     "choice",
     "compare",
+    "explain",
     "predict",
     "results_slider",
     "slider",
