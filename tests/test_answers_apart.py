@@ -17,12 +17,14 @@ from durable_mini.school.exercise import AnswerError, Dies, Exercise, Missed
 PAY = support.ANSWERS["q3-pay"]
 STATE = """
 import os
+import random
 state = {"calls": 0}
 def calls():
     state["calls"] += 1
     return [state["calls"], os.getpid()]
 def twice(steps): return [steps[0]["do"](2), steps[0]["do"](3)]
 def hashes(): return [hash("a"), os.environ.get("TOLD"), os.path.exists("setting")]
+def drawn(): return [random.random(), random.randrange(10 ** 9)]
 def asleep():
     import time
     time.sleep(600)
@@ -33,6 +35,8 @@ class Till:
     def add(self, amount):
         self.sum += amount
         return self.sum
+@workflow(version="1")
+def draws(ctx, _): return ctx.step("draw", drawn)
 @workflow(version="1")
 def looks(ctx, _): return [*hashes(), ctx.now()]
 """
@@ -88,6 +92,13 @@ def test_process_is_killed_at_its_place_and_another_goes_on(
 def test_place_that_is_never_reached_is_a_miss(ex: Exercise) -> None:
     with pytest.raises(Missed, match="never came to refund"):
         ex.drive("pay", "o-1", journal=ex.journal(), crash=("refund", "window"))
+
+
+def test_each_process_draws_numbers_of_its_own(ex: Exercise) -> None:
+    """Otherwise two runs draw the same pin, and an answer that draws in a step is taken for one
+    that doesn't draw."""
+    ends = [ex.drive("draws", journal=ex.journal()).result for _ in range(3)]
+    assert len({str(drawn) for drawn in ends}) == 3
 
 
 def test_drive_finds_what_it_is_given(ex: Exercise) -> None:

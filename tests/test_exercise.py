@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import os
 import subprocess
@@ -51,6 +52,25 @@ def pay(names: dict[str, Any]) -> dict[str, Any]:
 # ---- a check -----------------------------------------------------------------------------------
 
 
+def test_trace_of_an_answer_has_no_lines_of_files_that_arent_there() -> None:
+    names: dict[str, Any] = {}
+    exec(compile("def f(): raise ValueError('no')", "<string>", "exec"), names)
+    with pytest.raises(ValueError, match="no") as caught:
+        names["f"]()
+    assert exercise.answer_error(caught.value).trace == ""
+
+
+@pytest.mark.parametrize("line", ["if ...:  # 1", "...  # the next", "a, b = ..., ...  # both"])
+def test_blank_that_was_left_is_told_where_its_cell_fails(line: str) -> None:
+    names: dict[str, Any] = {}
+    text = f"def f():\n    {line}\n{'        1' if line.startswith('if') else ''}\n    return 1 / 0"
+    linecache.cache["<q1-blank>"] = len(text), None, text.splitlines(keepends=True), "<q1-blank>"
+    exec(compile(text, "<q1-blank>", "exec"), names)
+    with pytest.raises((ZeroDivisionError, TypeError)) as caught:
+        names["f"]()
+    assert f"A blank is still empty: {line}" in exercise.answer_error(caught.value).trace
+
+
 def test_check_that_holds_prints_one_line(ex: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
     with ex.check("q1-add-two", points=1) as check:
         check.expect(True, "never said")
@@ -82,6 +102,7 @@ def test_check_that_misses_names_the_idea_what_was_seen_and_the_rows(ex: Exercis
         (lambda: 1 / 0, "Your answer ended with ZeroDivisionError"),
         (lambda: {"total": 1}, "another shape than was asked for (TypeError"),
         (object, "Your answer ended with PayloadError"),
+        (lambda: {"total": ...}, "A blank is still empty: the value of 'f()' holds `...`."),
         (lambda: {1: "a", "1": "b"}, "which become one"),
         (lambda: exit(0), "Your answer ended with SystemExit"),
     ],
@@ -215,7 +236,7 @@ def test_everywhere_goes_through_every_place_and_each_on_books_of_its_own(ex: Ex
     places = [f"{call}.{at}" for call in ("plan", "charge") for at in ("before", "window", "after")]
     assert found == [
         ("no crash", False, 1),
-        *((place, True, 1) for place in [*places, "1.request"]),
+        *((place, True, 1) for place in [*places, "1.unsent", "1.request"]),
     ]
 
 

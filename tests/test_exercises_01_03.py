@@ -212,8 +212,8 @@ def perform_or_fail(journal, key, fn, *args):
             record = {{"result": fn(*args)}}
         except {what} as error:
             {then}
-        journal[key] = record
-    record = journal[key]
+        journal[key] = json.dumps(record)
+    record = json.loads(journal[key])
     if {failed}:
         raise StepFailed(*record["error"])
     return record["result"]
@@ -361,7 +361,8 @@ REPLAY = [
             "q3-failures": FAIL.format(
                 **FAILS
                 | {
-                    "then": "journal[key] = {'error': [type(error).__name__, str(error)]}\n"
+                    "then": "record = {'error': [type(error).__name__, str(error)]}\n"
+                    "            journal[key] = json.dumps(record)\n"
                     "            raise"
                 }
             )
@@ -383,6 +384,37 @@ REPLAY = [
         },
         ("q3-failures-once",),
         "with the type and message",
+    ),
+    Wrong(
+        "02_replay",
+        "a result is handed out as it came, and a failure from the record",
+        {
+            "q3-failures": FAIL.format(**FAILS)
+            .replace("json.dumps(record)", "record")
+            .replace("json.loads(journal[key])", "journal[key]")
+        },
+        ("q3-failures-killed",),
+        "hand out and raise what was written",
+    ),
+    Wrong(
+        "02_replay",
+        "a failure is a list that begins with a word",
+        {
+            "q3-failures": """
+def perform_or_fail(journal, key, fn, *args):
+    if key not in journal:
+        try:
+            journal[key] = json.dumps(fn(*args))
+        except Exception as error:
+            journal[key] = json.dumps(["failed", type(error).__name__, str(error)])
+    record = json.loads(journal[key])
+    if isinstance(record, list) and record[:1] == ["failed"]:
+        raise StepFailed(*record[1:])
+    return record
+"""
+        },
+        ("q3-failures-killed",),
+        "keep apart from it what says that it failed",
     ),
     Wrong(
         "02_replay",
@@ -485,7 +517,7 @@ KEYS = [
         "still a step with a uuid",
         {"q2-pay": PAY.format(how="return ctx.step('charge', charge_under_own_key, order)")},
         ("q2-pay-window",),
-        "made anew at each execution",
+        "drawn anew in each attempt",
     ),
     Wrong(
         "03_keys",
@@ -497,7 +529,7 @@ KEYS = [
             )
         },
         ("q2-pay-window",),
-        "made anew at each execution",
+        "drawn anew in each attempt",
     ),
     Wrong(
         "03_keys",
@@ -509,6 +541,18 @@ KEYS = [
         },
         ("q2-pay-window",),
         "its number, its amount",
+    ),
+    Wrong(
+        "03_keys",
+        "a step with a key of its own",
+        {
+            "q2-pay": "def charge_it(order):\n"
+            "    number = order['number']\n"
+            "    return world.charge(number, order['amount'], idempotency_key=f'{number}/charge')\n"
+            + PAY.format(how="return ctx.step('charge', charge_it, order)")
+        },
+        ("q2-pay-window",),
+        "The engine makes a key",
     ),
     Wrong(
         "03_keys",
@@ -567,6 +611,13 @@ KEYS = [
         {"q3-key": KEY_FOR.format(how="return str(uuid4())")},
         ("q3-key-window", "q3-key-again"),
         "Each attempt has to make the same key",
+    ),
+    Wrong(
+        "03_keys",
+        "hash() of what belongs into the key",
+        {"q3-key": KEY_FOR.format(how="return str(hash((order['number'], step, part)))")},
+        ("q3-key-again",),
+        "hash() differs there",
     ),
     Wrong(
         "03_keys",

@@ -160,6 +160,20 @@ PHASES = (
     ),
     Wrong(
         "04_phases",
+        "a distance without a sign",
+        {"c-distance": one_line("(mean(costs) - expected)", "abs(mean(costs) - expected)")},
+        ("c-how-far",),
+        "one below it at a negative one",
+    ),
+    Wrong(
+        "04_phases",
+        "a number of runs that isn't rounded",
+        {"d-runs": one_line("return ceil(", "return (")},
+        ("d-pilot", "d-other-pilots"),
+        "a whole number, rounded up",
+    ),
+    Wrong(
+        "04_phases",
         "twice the variance of the first pilot",
         {"d-runs": one_line("(variance(one) + variance(other))", "2 * variance(one)")},
         ("d-other-pilots",),
@@ -177,14 +191,14 @@ PHASES = (
         "standard errors of the pilot in the place of variances",
         {"d-runs": one_line("variance(one)", "variance(one) / len(one)")},
         ("d-pilot", "d-other-pilots"),
-        "a longer pilot needs no others",
+        "How long the pilot was decides nothing",
     ),
     Wrong(
         "04_phases",
         "noise mustn't fool you, and four of five is forgotten",
         {"d-runs": one_line(" + bell.inv_cdf(0.80)", "")},
         ("d-pilot", "d-other-pilots"),
-        "A smaller difference needs more runs",
+        "It depends on the difference, by its square",
     ),
 )
 
@@ -263,6 +277,13 @@ LEAKS = (
         },
         ("b-clock", "b-chance", "b-key", "b-setting"),
         "At 20 o'clock a new run goes by road",
+    ),
+    Wrong(
+        "05_leaks",
+        "the pin is a constant, and the prize isn't",
+        {"b-steady": one_line(f"pin = {PIN}", "pin = 123456")},
+        ("b-chance",),
+        "in each run anew",
     ),
     Wrong(
         "05_leaks",
@@ -531,6 +552,13 @@ def expected_cost(p, phases, weights):
     ),
     Wrong(
         "05_leaks",
+        "a key that is the order's number",
+        {"b-steady": one_line(KEY, 'order["id"], total, key=order["id"])')},
+        (),
+        "",
+    ),
+    Wrong(
+        "05_leaks",
         "dice of the run's own, drawn from between steps only",
         {
             "b-steady": [
@@ -745,6 +773,44 @@ def test_grader_marks_as_a_notebook_does(tmp_path: Path) -> None:
         }
         assert notes(marked).keys() == own.keys()
         assert all(wrong.reason in notes(marked)[wrong.lost[0]] for wrong in own.values())
+
+
+@pytest.mark.slow
+def test_drawn_in_a_step_and_keyed_by_the_order_has_every_point_when_graded(tmp_path: Path) -> None:
+    rights = [right for right in OTHERWISE if right.exercise == "05_leaks"][:2]
+    (steps, keyed) = (
+        hand_in(folder, "05_leaks", [right])
+        for right, folder in zip(rights, folders(tmp_path), strict=False)
+    )
+    assert [notes(marked) for marked in grade_all([steps, keyed])] == [{}, {}]
+
+
+@pytest.mark.slow
+def test_retired_code_is_held_against_the_own_patch(tmp_path: Path) -> None:
+    """A patch that is right for part B stays when part C is marked, whatever C lost."""
+    loop = CHECK.replace("\n", "\n    ").rstrip(" ")
+    pair = Wrong(
+        "06_fraud_check",
+        "the patch has the check in a loop, the retired code hasn't",
+        {
+            "b-upgrade-patched": one_line(CHECK, f"        for _ in range(1):\n    {loop}"),
+            "c-days": one_line("(1 - (1 - ends) ** days) ** runs < wanted", "days < 1 / ends"),
+        },
+        ("c-new-runs", "c-old-run-wakes", "c-slowest"),
+        "asked or not",
+    )
+    (marked,) = grade_all([hand_in(tmp_path, "06_fraud_check", [pair])])
+    assert set(notes(marked)) == set(pair.lost)
+    assert pair.reason in notes(marked)["c-new-runs"]
+    assert "StructureChangedError" in notes(marked)["c-new-runs"]
+
+
+def folders(path: Path) -> list[Path]:
+    """Two folders, for files of the same name."""
+    made = [path / "one", path / "two"]
+    for folder in made:
+        folder.mkdir()
+    return made
 
 
 # ---- what the checks take for true -------------------------------------------------------------

@@ -202,13 +202,13 @@ def test_answer_that_was_turned_into_text_is_told(tmp_path: Path) -> None:
     ]
 
 
-def test_earlier_answers_come_from_the_reference_and_later_ones_stay_the_student_s(
+def test_answers_that_lost_points_come_from_the_reference_and_the_others_stay_the_student_s(
     tmp_path: Path,
 ) -> None:
     notebook = support.handed_in({"q1-add": "1 / 0", "q2-labels": "2 / 0", "q3-pay": "3 / 0"})
     matched = submissions.match(support.sheet_of(notebook, tmp_path), support.solution())
 
-    cells = grading.cells_of(support.reference(), matched, question="q2")
+    cells = grading.cells_of(support.reference(), matched, {"q1"})
 
     assert [(cell.id, cell.source[:5]) for cell in cells] == [
         ("tools", "from "),
@@ -216,6 +216,20 @@ def test_earlier_answers_come_from_the_reference_and_later_ones_stay_the_student
         ("q2-labels", "2 / 0"),
         ("q3-pay", "3 / 0"),
     ]
+
+
+def test_question_is_looked_at_again_only_with_answers_that_lost_points(tmp_path: Path) -> None:
+    matched = submissions.match(support.sheet_of(support.handed_in(), tmp_path), support.solution())
+    full = {cell.id: source.points(cell) for cell in support.reference().checks}
+
+    def again(*missed: str) -> dict[str, set[str]]:
+        lost = {name: 0.0 for name in full if source.question_of(name) in missed}
+        checked = grading.Checked(marks=full | lost)
+        return grading._worth_another_look(support.reference(), matched, checked)
+
+    assert again("q3") == {}
+    assert again("q1", "q3") == {"q3": {"q1"}}
+    assert again("q1", "q2", "q3") == {"q2": {"q1"}, "q3": {"q1", "q2"}}
 
 
 # ---- finding them ------------------------------------------------------------------------------

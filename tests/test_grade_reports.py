@@ -182,6 +182,13 @@ def test_junit_of_anything_typed_can_be_parsed() -> None:
 # ---- pages -------------------------------------------------------------------------------------
 
 
+def test_missed_check_of_which_a_part_is_hidden_says_so() -> None:
+    """In the notebook it may have said that it holds."""
+    check = CheckMark("q1-label", "q1", 0.0, 4.0, "An idea.", partly_hidden=True)
+    told = feedback(Submission("a.ipynb", "ann", "03_keys", (check,)))
+    assert told.rows[0].result == "missed, a part of it is hidden"
+
+
 def test_feedback_says_what_was_missed_printed_carried_and_set_aside() -> None:
     said = words(reports.html_page(WHOLE))
 

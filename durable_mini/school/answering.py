@@ -208,7 +208,7 @@ class _Fork:
         os.closerange(self._end.fileno() + 1, confinement.OPEN_FILES)
         sys.stdout = sys.stderr = self._printed
         sys.argv = [""]
-        random.seed(0)  # the same answers twice are the same; the checks' own seed isn't told
+        random.seed()  # of the system, not of the process that forks: each draws its own numbers
         sys.meta_path.insert(0, Pictures())
         confinement.confine(setting.writable, CPU_S, confinement.library())
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -32,7 +34,7 @@ from durable_mini.errors import message_of
 from durable_mini.events import RunError
 from durable_mini.school import confinement, exercise
 from durable_mini.school.answering import GoneError, Pictures, Setting, framed, receive, send
-from durable_mini.school.driving import Drive, Places, scratch_folder
+from durable_mini.school.driving import Drive, Places, keep_only_journals, scratch_folder
 from durable_mini.school.exercise import (
     DIED,
     AnswerError,
@@ -47,7 +49,7 @@ from durable_mini.school.exercise import (
 from durable_mini.school.outside import HeldLedger, World
 
 POLL_S = 0.05
-MOST_QUESTIONS = 20_000  # of one call
+MOST_QUESTIONS, MOST_ASKED = 20_000, 50_000_000  # of one call, and their characters with answers
 MOST_BYTES = 300_000_000
 TOTAL_FACTOR = 60  # of the processor time for one call: what a whole notebook may take
 WALL_FACTOR = 20  # of the allowed processor time: where a system doesn't tell what a process does
@@ -56,6 +58,7 @@ OWN = ""
 """Stands for every question whose answers are the student's own throughout."""
 _REFERENCE, _TIMED_OUT = ("the reference", 0), "TimedOut"
 _MOST_PRINTED, _PATIENCE_S, _PAGE_BYTES = 2_000, 10.0, 4_096
+_STOPS_WITHIN = 500  # milliseconds
 
 Serves = Callable[[str, list[Any]], Any]
 
@@ -204,13 +207,20 @@ class Process:
         if self._allowance.left_s <= 0:
             raise AnswerError(_TIMED_OUT, "the answers have used up the time they have together")
         watch = _Watch(self._pid, limit_s, self._folder)
+        self._hold(signal.SIGCONT)
         try:
             self._send(encode({"do": what, "with": text}), watch)
+            asked = 0
             for _ in range(MOST_QUESTIONS):
-                told = _message(receive(self._end, lambda: self._ready(watch)))
+                message = receive(self._end, lambda: self._ready(watch))
+                told = _message(message)
                 if "ask" not in told:
                     return self._said(told)
-                self._send(_served(told, functions, serves), watch)
+                reply = _served(told, functions, serves)
+                asked += len(message) + len(reply)
+                if asked > MOST_ASKED:  # what the checks keep of it takes room
+                    watch.end(f"what it asked was longer than {MOST_ASKED:,} characters")
+                self._send(reply, watch)
             watch.end(f"it asked {MOST_QUESTIONS:,} times")
         except (GoneError, Dies):
             self.end()
@@ -223,7 +233,19 @@ class Process:
             self.end()
             raise
         finally:
+            self._hold(signal.SIGSTOP)
             self._allowance.left_s -= watch.spent_s() + watch.idle_s
+
+    def _hold(self, how: signal.Signals) -> None:
+        """Let it run, or stop it: between two questions no thread of it goes on."""
+        if not self.alive:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, how)
+        for _ in range(_STOPS_WITHIN if how == signal.SIGSTOP else 0):
+            if _state_of(self._pid)[1] not in ("R", "S", "D"):
+                return
+            time.sleep(0.001)
 
     def _ready(self, watch: _Watch) -> None:
         """Come back when there is something to read."""
@@ -328,13 +350,19 @@ class _Watch:
         return max(self._used_s, self._state()[0]) - self._began_s
 
     def _state(self) -> tuple[float, bool]:
-        """Seconds of processor time so far, and whether it is asleep."""
-        try:
-            text = Path(f"/proc/{self._pid}/stat").read_text(encoding="utf-8", errors="replace")
-            fields = text.rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S, fields[0] == "S"
-        except (OSError, IndexError, ValueError):
-            return 0.0, False
+        """Seconds of processor time so far, and whether it does nothing."""
+        used_s, state = _state_of(self._pid)
+        return used_s, state not in "RD"  # it doesn't run, nor wait for a disk
+
+
+def _state_of(pid: int) -> tuple[float, str]:
+    """Seconds of processor time so far, and the system's letter for what a process does."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = text.rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S, fields[0]
+    except (OSError, IndexError, ValueError):
+        return 0.0, ""
 
 
 def _size(folder: Path) -> int:
@@ -540,6 +568,7 @@ class Away:
             return _plain(process.ask(what, args, self._order.cell_timeout_s, serves))
         finally:
             self._printed += process.take()
+            keep_only_journals(Path(self.scratch))
 
     def _serves(self, places: Places, dies: Callable[[], None] = lambda: None) -> Serves:
         """What answers a process that asks, and lets it die where it has come to its place."""
@@ -551,6 +580,8 @@ class Away:
                 return None
             if what != "world":
                 raise ValueError("nobody answers that")
+            if places.before_request(self.ledger.requests + 1):
+                dies()
             try:
                 return self.ledger.ask(*given)
             finally:
@@ -587,13 +618,19 @@ class Away:
 def _plain(text: str) -> Any:
     """A value that an answer gave, of plain JSON."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise AnswerError("NotJson", f"what came back is no JSON ({error})"[:200]) from None
 
 
 def _refuse(word: str) -> None:
     raise ValueError(f"{word} isn't JSON")
+
+
+def _finite(word: str) -> float:
+    if not math.isfinite(number := float(word)):
+        raise ValueError(f"{word[:20]} is too large a number")
+    return number
 
 
 def _stop(said: Any) -> RunError | None:

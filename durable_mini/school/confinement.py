@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 MEMORY_BYTES = 2 * 1024**3
-FILE_BYTES = 64 * 1024**2
-OPEN_FILES = 256
+FILE_BYTES = 16 * 1024**2
+OPEN_FILES = 64
+"""Few, and small: a file that was removed while it is open takes room that nobody sees."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
@@ -188,26 +189,43 @@ class _Calls(NamedTuple):
     """Numbers of system calls on one kind of machine.
 
     `refused` are fork, vfork, execve, execveat, ptrace, process_vm_readv, process_vm_writev,
-    socket, tkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal. `own` are those that a
-    process may use on itself: kill, tgkill, prlimit64.
+    socket, tkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal; then what reaches others
+    by other ways, or outlives the process: shmget, shmat, msgget, semget, mq_open, add_key,
+    request_key, keyctl, connect, bind, sendmsg, sendmmsg, memfd_create, setpriority, ioprio_set,
+    unshare, setns, chroot, bpf, perf_event_open, kcmp, userfaultfd, io_uring_setup, pidfd_getfd,
+    memfd_secret. `idle` are those that Landlock doesn't know, and that do nothing here, so that
+    copying a file goes on: chmod, chown, utime, setxattr, removexattr and their kin. `own` are
+    those that a process may use on itself: kill, tgkill, prlimit64, sched_setparam,
+    sched_setscheduler, sched_setaffinity, sched_setattr.
     """
 
     machine: int
     refused: tuple[int, ...]
+    idle: tuple[int, ...]
     own: tuple[int, ...]
+    sendto: int
     clone: int
     clone3: int = 435
 
 
-_X86 = (57, 58, 59, 322, 101, 310, 311, 41, 200, 129, 297, 424)
-_ARM = (221, 281, 117, 270, 271, 198, 130, 138, 240, 424)
+_NEW = (425, 438, 447)  # these have one number everywhere
+_X86: tuple[int, ...] = (57, 58, 59, 322, 101, 310, 311, 41, 200, 129, 297, 424)
+_X86 += (29, 30, 68, 64, 240, 248, 249, 250, 42, 49, 46, 307, 319, 141, 251)
+_X86 += (272, 308, 161, 321, 298, 312, 323, *_NEW)
+_ARM: tuple[int, ...] = (221, 281, 117, 270, 271, 198, 130, 138, 240, 424)
+_ARM += (194, 196, 186, 190, 180, 217, 218, 219, 203, 200, 211, 269, 279, 140, 30)
+_ARM += (97, 268, 51, 280, 241, 272, 282, *_NEW)
+_NEW_IDLE = (452, 463, 466)
+_X86_IDLE = (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280)
+_ARM_IDLE = (5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88)
+_X86_OWN, _ARM_OWN = (62, 234, 302, 142, 144, 203, 314), (129, 131, 261, 118, 119, 122, 274)
 _CALLS = {
-    "x86_64": _Calls(0xC000003E, _X86, (62, 234, 302), 56),
-    "aarch64": _Calls(0xC00000B7, _ARM, (129, 131, 261), 220),
+    "x86_64": _Calls(0xC000003E, _X86, (*_X86_IDLE, *_NEW_IDLE), _X86_OWN, 44, 56),
+    "aarch64": _Calls(0xC00000B7, _ARM, (*_ARM_IDLE, *_NEW_IDLE), _ARM_OWN, 206, 220),
 }
 _LOAD, _IF_EQUAL, _IF_SET, _IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
-_NUMBER, _MACHINE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _MACHINE, _FIRST_ARGUMENT, _FIFTH_ARGUMENT = 0, 4, 16, 48
 _OTHER_NUMBERING = 0x40000000
 
 
@@ -216,7 +234,10 @@ class _Program(ctypes.Structure):
 
 
 def restrict_calls() -> bool:
-    """Let this process make no other process, start no program, open no socket, signal nobody."""
+    """Let this process make no other process, start no program, reach nobody, and signal nobody.
+
+    Neither can it leave anything in the system's memory, or change what a file is said to be.
+    """
     known = _CALLS.get(platform.machine())
     if known is None or not sys.platform.startswith("linux"):
         return False
@@ -234,6 +255,12 @@ def _filter(calls: _Calls, pid: int) -> list[tuple[int, int, int, int]]:
     rules += [(_LOAD, 0, 0, _NUMBER), (_IF_AT_LEAST, 0, 1, _OTHER_NUMBERING), refuse]
     for number in calls.refused:
         rules += [(_IF_EQUAL, 0, 1, number), refuse]
+    for number in calls.idle:
+        rules += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
+    # To whom it is connected it may send, and to no address; an address has two halves.
+    rules += [(_IF_EQUAL, 0, 6, calls.sendto), (_LOAD, 0, 0, _FIFTH_ARGUMENT)]
+    rules += [(_IF_EQUAL, 0, 2, 0), (_LOAD, 0, 0, _FIFTH_ARGUMENT + 4)]
+    rules += [(_IF_EQUAL, 1, 0, 0), refuse, allow]
     for number in calls.own:
         rules += [(_IF_EQUAL, 0, 5, number), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
         rules += [(_IF_EQUAL, 1, 0, 0), (_IF_EQUAL, 0, 1, pid), allow, refuse]

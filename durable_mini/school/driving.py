@@ -9,6 +9,7 @@ real (`answering`, `child`), what a check makes of it (`exercise`).
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -31,8 +32,9 @@ from durable_mini.structure import Workflow
 START_S = 1_000_000_000.0
 SCRATCH_PREFIX = "durable-mini-answers-"
 MAX_JOURNAL_BYTES = 16_000_000
-REQUEST = "request"
-"""The position of a crash right after a request took effect, before its answer goes back."""
+REQUEST, UNSENT = "request", "unsent"
+"""The positions of a crash right after a request took effect, before its answer goes back, and
+right before it would have: whoever notes what they are about to do has noted too much there."""
 
 Crash = tuple[str, str]
 
@@ -83,7 +85,8 @@ class Places:
 
     Args:
         crash: the call and the position, e.g. `("charge", "window")`, `("charge#2", "before")`;
-            `("3", "request")` is right after the third request to the ledger.
+            `("3", "request")` is right after the third request to the ledger, and `("3", "unsent")`
+            right before it.
         recorded: the history that the process begins with.
     """
 
@@ -96,6 +99,10 @@ class Places:
         call = call_name(kind, name)
         self._made[call] += position == Position.BEFORE
         return self.crash == (_numbered(call, self._made[call]), position)
+
+    def before_request(self, number: int) -> bool:
+        """Whether the request that has arrived is the place: it will never take effect."""
+        return self.crash == (str(number), UNSENT)
 
     def at_request(self, number: int) -> bool:
         """Whether the request that was just answered is the place."""
@@ -132,6 +139,22 @@ def outside(journal: str, run_id: str, now_s: float | None) -> Iterator[Engine]:
     """An engine without workflows on a journal: for what comes to a run from outside."""
     with SQLiteJournal(journal) as opened:
         yield Engine(opened, clock=FakeClock(_time_in(opened, run_id, now_s)))
+
+
+def keep_only_journals(folder: Path) -> None:
+    """Remove whatever else a process has left, when none of them goes on.
+
+    The next one knows what is in the journal, and nothing more; and beside no journal lies a file
+    by which SQLite, when the checks open it, removes any file of this user.
+    """
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        elif not _JOURNAL.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
+
+
+_JOURNAL = re.compile(r"journal-\d+\.db(-wal|-shm)?")
 
 
 def _time_in(journal: Journal, run_id: str, now_s: float | None) -> float:
@@ -183,7 +206,10 @@ def _is_there(journal: Path) -> bool:
         closing(sqlite3.connect(f"{journal.as_uri()}?mode=ro", uri=True)) as db,
     ):
         # What a table is made of can run for ever when it is read; the engine makes nothing such.
-        odd = "SELECT name FROM sqlite_schema WHERE type NOT IN ('table', 'index')"
+        odd = (
+            "SELECT name FROM sqlite_schema WHERE type NOT IN ('table', 'index')"
+            " OR tbl_name NOT IN ('runs', 'events')"
+        )
         if db.execute(odd).fetchone():
             raise DurableError("the journal holds what no engine puts there")
     return True
@@ -197,7 +223,8 @@ def places_of(history: Iterable[Event], requests: int) -> list[Crash]:
             call = call_name(event.kind, event.name)
             counts[call] += 1
             found += [(_numbered(call, counts[call]), position) for position in Position]
-    return found + [(str(number), REQUEST) for number in range(1, requests + 1)]
+    numbers = map(str, range(1, requests + 1))
+    return found + [(number, position) for number in numbers for position in (UNSENT, REQUEST)]
 
 
 _PROBED = frozenset({EventKind.STEP, EventKind.EFFECT, EventKind.UNDO})

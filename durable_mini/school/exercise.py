@@ -16,6 +16,7 @@ others: the processes (`child`), marks (`grading`).
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import random
 import re
@@ -38,6 +39,7 @@ from durable_mini.lab.crashes import InjectedCrash
 from durable_mini.lab.ledger import LedgerRow
 from durable_mini.school.driving import (
     REQUEST,
+    UNSENT,
     Crash,
     Drive,
     Driven,
@@ -55,6 +57,7 @@ MAX_SHOWN = 400
 MAX_BYTES = 1_000_000
 DIED = "ProcessDied"
 _TRACE_LINES = 3
+_BLANK = re.compile(r"\s*(if |[\w, ]+ = (\.\.\., )*)?\.\.\.:?\s*#")  # as exercises hand it out
 _MOST_PROCESSES = 20  # of one run; more is a run that never comes on
 
 
@@ -242,6 +245,8 @@ class Here:
 
     def _answer(self, method: str, args: list[Any]) -> Any:
         """A request of the answers; one of a process that is dead comes to nothing."""
+        if self._places.before_request(self.ledger.requests + 1):
+            self._crashed = InjectedCrash(Position.BEFORE, EventKind.EFFECT, UNSENT)
         if self._crashed:
             raise self._crashed
         try:
@@ -318,9 +323,11 @@ def answer_error(error: BaseException) -> AnswerError:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if re.match(r"<(?!frozen)|.*ipykernel", frame.filename)
+        if frame.line and re.match(r"<(?!frozen)|.*ipykernel", frame.filename)
     ][-_TRACE_LINES:]
-    lines = [f"line {frame.lineno}, in {frame.name}: {frame.line or ''}" for frame in frames]
+    lines = [f"line {frame.lineno}, in {frame.name}: {frame.line}" for frame in frames]
+    cell = linecache.getlines(frames[-1].filename) if frames else []
+    lines += [f"A blank is still empty: {line.strip()}" for line in cell if _BLANK.match(line)][:1]
     return AnswerError(type(error).__name__, message_of(error), "\n".join(lines))
 
 
@@ -372,6 +379,8 @@ def _told(error: Exception) -> str:
     match error:
         case Missed():
             return str(error)
+        case AnswerError(type="PayloadError", message=message) if "type ellipsis" in message:
+            return f"A blank is still empty: {message.partition(':')[0]} holds `...`."
         case AnswerError(type=type_, message=message, trace=trace):
             return "\n".join([f"Your answer ended with {type_}: {message}"[:2_000], trace]).rstrip()
         case DurableError():
@@ -538,7 +547,8 @@ class Exercise:
             run_id: the run's name.
             crash: where the process is killed: a call and a position, e.g. `("charge", "window")`,
                 `("charge#2", "before")` for its second live execution, `("undo:charge", "after")`;
-                `("3", "request")` is right after the third request to the ledger took effect.
+                `("3", "request")` is right after the third request to the ledger took effect, and
+                `("3", "unsent")` right before.
             now_s: the time that the process's clock shows; that of the last event by default.
             fresh: in a process of its own, also in a notebook, that executes the cells again.
             hash_seed: its hash seed, which makes it fresh.
@@ -595,14 +605,14 @@ class Exercise:
         input: Any = None,  # noqa: A002
         *,
         meanwhile: Callable[[str], Any] | None = None,
-        positions: Sequence[str] = ("before", "window", "after", REQUEST),
+        positions: Sequence[str] = ("before", "window", "after", UNSENT, REQUEST),
         fresh: bool = False,
         **ledger: Any,
     ) -> Iterator[Driven]:
         """A run for every place at which its process can die, finished by another process.
 
         The first one dies nowhere; from it come the places: each step, effect and undo before,
-        in the crash window and after, and each request to the ledger.
+        in the crash window and after, and each request to the ledger, unsent and taken.
 
         Args:
             workflow: as in `drive`, as are `input` and `fresh`.

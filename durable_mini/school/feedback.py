@@ -118,7 +118,8 @@ def _result(check: CheckMark) -> str:
         return "given by a person"
     hidden = ", hidden" if check.hidden else ""
     if _is_missed(check):
-        return f"missed{hidden}"
+        partly = ", a part of it is hidden" if check.partly_hidden else ""
+        return f"missed{hidden}{partly}"
     chain = ", on the reference's answers" if check.chain is Chain.REFERENCE else ""
     return f"passed{hidden}{chain}"
 

@@ -6,8 +6,9 @@ go to processes that the checks ask (`child`). A check has its points when nbval
 with its cell, and for no other reason.
 
 Guarantees: one file that can't be used is one row; the same files with the same seed give the same
-marks; a question is marked with the student's own answers to the other questions or with the
-reference's, whichever gives more; when it ends, also by Ctrl-C, no process and no file is left.
+marks, unless an answer draws lots; a question is marked with the student's own answers to the
+earlier ones, or with the reference's to those of them that lost a point, whichever gives more; when
+it ends, also by Ctrl-C, no process and no file is left.
 Leaves to others: finding files (`submissions`), tables and pages (`reports`), who belongs to a
 class (`roster`).
 """
@@ -19,7 +20,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -254,9 +255,11 @@ class _Job:
             first = self._checked(Path(folder, "own"), reference, {OWN: own}, None)
             runs = {Chain.OWN: first}
             if missed := _worth_another_look(reference, matched, first):
-                chains = {one: cells_of(reference, matched, question=one) for one in missed}
+                chains = {
+                    one: cells_of(reference, matched, replaced) for one, replaced in missed.items()
+                }
                 second = self._checked(
-                    Path(folder, "reference"), reference, {OWN: own} | chains, missed
+                    Path(folder, "reference"), reference, {OWN: own} | chains, set(missed)
                 )
                 runs[Chain.REFERENCE] = second
         version = sheet.stamp.get("version", "")
@@ -390,18 +393,19 @@ def cells_of_solution(reference: Reference) -> list[Cell]:
 
 
 def cells_of(
-    reference: Reference, matched: submissions.Matched, question: str | None = None
+    reference: Reference, matched: submissions.Matched, replaced: Set[str] = frozenset()
 ) -> list[Cell]:
     """The cells that a student's answers consist of, where they stand in the reference.
 
     Args:
-        question: the answers to those before it are the reference's; None for none.
+        replaced: questions whose answers are the reference's, without the cells put between them.
     """
     found: list[Cell] = []
-    own = question is None
+    question = ""
     for number, cell in enumerate(reference.code):
         name = source.grade_id(cell)
-        own = own or (source.is_answer(cell) and question_of(name) == question)
+        question = question_of(name) if source.is_answer(cell) else question
+        own = question not in replaced
         if own:
             found += _numbered(number, f"above {name}", matched.scratch.get(name, []))
         if own and source.is_answer(cell):
@@ -498,23 +502,23 @@ def _clean(text: str) -> str:
 
 def _worth_another_look(
     reference: Reference, matched: submissions.Matched, first: Checked
-) -> set[str]:
-    """The questions that were missed although something was written for them, among several."""
+) -> dict[str, set[str]]:
+    """The questions that lost points although something was written; the earlier ones that did."""
+    answers = [cell for cell in reference.code if source.is_answer(cell)]
+    asked = list(dict.fromkeys(question_of(source.grade_id(cell)) for cell in answers))
     written = {
         question_of(source.grade_id(cell))
-        for cell in reference.code
-        if source.is_answer(cell)
-        and (pieces := matched.answers.get(source.grade_id(cell)))
+        for cell in answers
+        if (pieces := matched.answers.get(source.grade_id(cell)))
         and "\n".join(pieces).strip() != source.stub_of(cell.source).strip()
     }
-    checks = [cell for cell in reference.code if source.is_check(cell)]
-    missed = {
+    lost = {
         question_of(source.grade_id(cell))
-        for cell in checks
-        if first.marks[source.grade_id(cell)] < source.points(cell)
+        for cell in reference.code
+        if source.is_check(cell) and first.marks[source.grade_id(cell)] < source.points(cell)
     }
-    questions = {question_of(source.grade_id(cell)) for cell in checks}
-    return missed & written if len(questions) > 1 else set()
+    earlier = {one: lost & set(asked[:at]) for at, one in enumerate(asked) if one in lost & written}
+    return {one: replaced for one, replaced in earlier.items() if replaced}
 
 
 def _marks(reference: Reference, runs: Mapping[Chain, Checked]) -> Iterator[CheckMark]:
@@ -535,6 +539,7 @@ def _marks(reference: Reference, runs: Mapping[Chain, Checked]) -> Iterator[Chec
             # Always of their own run: in the other one they could make it tell the reference.
             note="" if got == worth else _note(own, name),
             hidden=source.is_hidden(cell),
+            partly_hidden=source.has_hidden_part(cell),
             chain=chain,
             printed=own.printed.get(name, ""),
         )

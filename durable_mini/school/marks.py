@@ -48,6 +48,7 @@ class CheckMark:
     chain: Chain = Chain.OWN
     printed: str = ""  # what the answers wrote while this check ran, cut
     by_person: bool = False  # no machine marks it; then `points` is 0
+    partly_hidden: bool = False  # the exercise shows the check, and not all that it asks
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,14 +182,16 @@ def summary_note(submission: Submission) -> str:
 def gradebook_csv(submissions: Sequence[Submission]) -> str:
     """One row for each student, one column for each exercise; a later row's earlier attempt is 0.
 
-    What a person marks is not in it yet.
+    What a person marks is not in it yet. Of several files of one exercise the best counts, never
+    their sum: a file may say that it is another exercise than it turns out to be.
     """
     exercises = sorted({each.exercise for each in submissions if each.exercise})
     students = sorted({each.student for each in submissions if each.student})
     points = dict.fromkeys(((who, what) for who in students for what in exercises), 0.0)
     for each in submissions:
         if (each.student, each.exercise) in points:
-            points[each.student, each.exercise] += each.points
+            best = max(points[each.student, each.exercise], each.points)
+            points[each.student, each.exercise] = best
     rows = [[points[who, what] for what in exercises] for who in students]
     return csv_text(
         ("student", *exercises, "points"),

@@ -18,7 +18,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from durable_mini.school.marks import HandIn
 from durable_mini.school.writing import read_text, replace_file
@@ -130,11 +130,19 @@ def with_roster(
 
 
 def _name_of(hand_in: HandIn, members: Sequence[Member]) -> str:
-    form = plain(hand_in.student)
-    if any(member.name == hand_in.student for member in members):
-        return hand_in.student
+    # A student's own folder comes first: what is written on the files in it was the student's word.
+    folders = PurePosixPath(hand_in.shown).parts[:-1]
+    whose = _member_of(folders[0], members) if folders else ""
+    return whose or _member_of(hand_in.student, members) or hand_in.student
+
+
+def _member_of(name: str, members: Sequence[Member]) -> str:
+    """Who of the class is called so; "" if nobody is, or several are."""
+    if any(member.name == name for member in members):
+        return name
+    form = plain(name)
     found = [member.name for member in members if form and form in member.forms]
-    return found[0] if len(found) == 1 else hand_in.student
+    return found[0] if len(found) == 1 else ""
 
 
 def _nothing(student: str, exercise: str) -> HandIn:

@@ -99,6 +99,12 @@ def is_hidden(cell: Any) -> bool:
     return any(region.start < opened < region.end for region in regions)
 
 
+def has_hidden_part(cell: Any) -> bool:
+    """Whether the exercise shows this check without a part of it."""
+    regions = [region for region in regions_of(cell.source) if region.kind != _SOLUTION]
+    return bool(regions) and not is_hidden(cell)
+
+
 def _about(cell: Any) -> Any:
     about = cell.metadata.get("nbgrader", {})
     return about if isinstance(about, dict) else {}

@@ -30,6 +30,7 @@ MAX_UNPACKED_BYTES = 500_000_000
 MAX_UNPACKED_FILES = 5_000
 MAX_CELLS = 1_000
 MAX_DEPTH = 2  # an archive of a class holds the archives of its students
+MAX_FOLDERS = 40  # one inside the other
 
 _LEFT_OUT = {"__MACOSX", "Thumbs.db", "desktop.ini"}
 _OWN_FOLDERS = {"exercises", "solutions", "course"}
@@ -91,8 +92,12 @@ def _in_folder(
             continue
         if path.is_symlink():
             yield _hand_in(path, name, "It is a link. Hand in the file itself.")
+        elif path.is_dir() and len(name.parts) > MAX_FOLDERS:
+            yield _hand_in(path, name, f"It lies in more than {MAX_FOLDERS} folders.")
         elif path.is_dir():
             yield from _in_folder(path, root, name, scratch, depth)
+        elif not path.is_file():  # a pipe would never be read to its end
+            yield _hand_in(path, name, "It is no plain file.")
         else:
             yield from _in_file(path, name, scratch, depth)
 
@@ -103,13 +108,7 @@ def _in_file(path: Path, shown: PurePosixPath, scratch: Path, depth: int) -> Ite
     elif path.suffix.lower() == ".zip" and depth < MAX_DEPTH:
         try:
             folder = _unpacked(path, scratch)
-        except (
-            OSError,
-            ValueError,
-            zipfile.BadZipFile,
-            RuntimeError,
-            NotImplementedError,
-        ) as error:
+        except Exception as error:  # whatever a broken archive makes of its reader
             yield _hand_in(path, shown, f"The archive can't be unpacked: {error}.")
             return
         yield from _in_folder(folder, folder, shown.with_suffix(""), scratch, depth + 1)
@@ -122,6 +121,7 @@ def _unpacked(path: Path, scratch: Path) -> Path:
 
     Raises:
         ValueError: it holds too much.
+        Exception: whatever is wrong with it.
     """
     folder = scratch / f"archive-{len(list(scratch.iterdir()))}"
     with zipfile.ZipFile(path) as archive:
@@ -130,9 +130,11 @@ def _unpacked(path: Path, scratch: Path) -> Path:
             raise ValueError(f"it holds {len(entries):,} files")
         left = MAX_UNPACKED_BYTES
         for entry in entries:
-            parts = [
-                part for part in PurePosixPath(entry.filename).parts if part not in ("/", "..")
-            ]
+            # A path that begins with `//` has a root of its own; what has none stays in the folder.
+            path_in_it = PurePosixPath(entry.filename).parts
+            parts = [part for part in path_in_it if part.strip("/") and part != ".."]
+            if len(parts) > MAX_FOLDERS:
+                raise ValueError(f"it holds more than {MAX_FOLDERS} folders one inside the other")
             target = folder.joinpath(*parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             with archive.open(entry) as packed, target.open("wb") as file:
@@ -156,15 +158,18 @@ def _hand_in(path: Path, shown: PurePosixPath, trouble: str = "") -> HandIn:
 
 
 def _named(shown: PurePosixPath) -> tuple[str, tuple[str | int, ...], str]:
-    """The student, the attempt, and what is left of the name, as learning platforms write them."""
+    """The student, the attempt, and what is left of the name, as learning platforms write them.
+
+    The outermost name counts: those inside an archive were chosen by whoever made it.
+    """
     stem = shown.stem
     for part in (*shown.parts[:-1], stem):
         if moodle := _MOODLE.match(part):
             return moodle[1], _attempt(stem), _MOODLE.sub("", stem)
-    if blackboard := _BLACKBOARD.match(stem):
-        return blackboard[1], (blackboard[2],), stem
-    if canvas := _CANVAS.match(stem):
-        return canvas[1], _attempt(stem), _CANVAS.sub("", stem)
+        if blackboard := _BLACKBOARD.match(part):
+            return blackboard[1], (blackboard[2],), stem
+        if canvas := _CANVAS.match(part):
+            return canvas[1], _attempt(stem), _CANVAS.sub("", stem)
     folder = shown.parts[0] if len(shown.parts) > 1 else ""
     if folder and folder not in _OWN_FOLDERS and not _EXERCISE.search(folder):
         return folder, _attempt(stem), stem

@@ -21,6 +21,7 @@ _FORMULA = re.compile(rf"((?:^|[;|])[\s\"']*)(?=[{re.escape(_RUNS)}])")
 _MARKDOWN = re.compile(r"([\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[#+-]|^\d+(?=[.)]))")
 _FENCE = re.compile(r"`{3,}")
 _LONGEST_NAME = 80
+_DEVICE = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # what Windows takes them for
 MAX_BYTES = 5_000_000
 
 
@@ -110,7 +111,8 @@ def file_name(text: str) -> str:
     """
     ascii_only = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     words = re.sub(r"[^A-Za-z0-9_]+", "-", ascii_only.removesuffix(".ipynb")).strip("-")
-    return words[:_LONGEST_NAME] or "submission"
+    words = words[:_LONGEST_NAME] or "submission"
+    return f"{words}-" if _DEVICE.fullmatch(words) else words
 
 
 def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
