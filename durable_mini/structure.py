@@ -14,7 +14,7 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial, update_wrapper
+from functools import lru_cache, partial, update_wrapper
 from hashlib import sha256
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -34,6 +34,8 @@ _NESTING = ast.If, ast.IfExp, ast.Try, ast.TryStar, ast.match_case, ast.BoolOp, 
 _COMPREHENDED = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.comprehension
 _AS_OFTEN = frozenset({"test", "target", "iter", "generators", "args", "decorator_list"})
 _WORDS = {"orelse": "else", "handlers": "except", "finalbody": "finally"}
+
+_compiled: Callable[..., Any] = lru_cache(maxsize=8)(compile)  # all workflows of a file ask for it
 
 
 class Structure(NamedTuple):
@@ -161,10 +163,9 @@ class _Reader(NamedTuple):
         flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | code.co_flags & future.annotations.compiler_flag
         nodes, fits = [], any("@pytest_ar" in one.co_names for one in _codes_in(code))
         with suppress(SyntaxError):
-            tree = compile(source, file, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
-            functions = (node for node in ast.walk(tree) if isinstance(node, _Function))
-            nodes = [node for node in functions if _is_at(node, code)]
-            fits |= code in _codes_in(compile(tree, file, "exec", flags, dont_inherit=True))
+            tree = _compiled(source, file, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+            nodes = [n for n in ast.walk(tree) if isinstance(n, _Function) and _is_at(n, code)]
+            fits |= code in _codes_in(_compiled(source, file, "exec", flags, dont_inherit=True))
         if len(nodes) > 1:
             why = f"line {code.co_firstlineno} defines several functions of one name"
             raise self._unreadable(why, "give each a line of its own")

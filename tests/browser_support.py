@@ -234,9 +234,30 @@ def _note(url: str, foreign: list[str]) -> bool:
 
 
 def open_notebook(page: Any, lab: Lab, name: str) -> None:
-    """Open a notebook of the lab's folder and wait until its kernel answers."""
-    page.goto(f"{lab.url}/lab/tree/{quote(name)}?token={lab.token}&reset")
-    page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context", timeout=60_000)
+    """Open a notebook of the lab's folder, with a kernel of its own, until that answers.
+
+    A page that shows JupyterLab already doesn't load it again: the notebook that it had open is
+    closed without saving, and its kernel ends.
+    """
+    if page.url.startswith(lab.url):
+        page.evaluate(
+            """async path => {
+                const app = window.jupyterapp, notebook = app.shell.currentWidget;
+                const session = notebook.sessionContext;
+                notebook.context.model.dirty = false;
+                await session.shutdown();
+                await app.commands.execute('application:close-all');
+                await app.commands.execute('docmanager:open', { path });
+            }""",
+            name,
+        )
+    else:
+        page.goto(f"{lab.url}/lab/tree/{quote(name)}?token={lab.token}&reset")
+    page.wait_for_function(
+        "path => window.jupyterapp?.shell.currentWidget?.context?.path === path",
+        arg=name,
+        timeout=60_000,
+    )
     page.evaluate(
         """async () => {
             const notebook = window.jupyterapp.shell.currentWidget;
@@ -247,18 +268,47 @@ def open_notebook(page: Any, lab: Lab, name: str) -> None:
     )
 
 
+def shows(page: Any, name: str) -> bool:
+    """Whether this notebook is the one that the page has open."""
+    path = page.evaluate("() => window.jupyterapp?.shell.currentWidget?.context?.path")
+    return bool(path == name)
+
+
 def run_all(page: Any, timeout_s: float = 120.0) -> None:
     """Run every cell and wait until each has run, or one has failed, and the kernel is idle."""
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+    _wait_until_run(page, None, timeout_s)
+
+
+def run_down_to(page: Any, source: str, timeout_s: float = 120.0) -> None:
+    """Run the cells down to the first whose code holds `source`, and wait as `run_all` does."""
+    place = page.evaluate(
+        """async source => {
+            const app = window.jupyterapp, notebook = app.shell.currentWidget;
+            const place = [...notebook.context.model.cells].findIndex(
+                c => c.type === 'code' && c.sharedModel.source.includes(source));
+            notebook.content.activeCellIndex = place;
+            app.commands.execute('notebook:run-all-above');
+            app.commands.execute('notebook:run-cell');
+            return place;
+        }""",
+        source,
+    )
+    _wait_until_run(page, place + 1, timeout_s)
+
+
+def _wait_until_run(page: Any, cells: int | None, timeout_s: float) -> None:
     page.wait_for_function(
-        """() => {
+        """end => {
             const notebook = window.jupyterapp.shell.currentWidget;
-            const cells = [...notebook.context.model.cells].filter(c => c.type === 'code');
+            const cells = [...notebook.context.model.cells].slice(0, end ?? undefined)
+                .filter(c => c.type === 'code');
             const failed = c => c.outputs.toJSON().some(o => o.output_type === 'error');
             const done = c => c.executionCount || c.sharedModel.source.trim() === '';
             return (cells.every(done) || cells.some(failed))
                 && notebook.sessionContext.session.kernel.status === 'idle';
         }""",
+        arg=cells,
         timeout=timeout_s * 1000,
     )
 

@@ -2,10 +2,12 @@
 
 Guarantees that `pytest -m "not slow"` starts no kernel: each cell that nbval collects is slow.
 A test that measures something hands the line to `figure`, and the line is printed after the run.
+The files that take longest come first, so that no core is left alone with one of them at the end.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -28,17 +30,50 @@ else:
     )
     settings.load_profile("ci" if os.environ.get("CI") else "here")
 
+# How many processes and which report were asked for is not meant for the pytest that a test starts.
+os.environ.pop("PYTEST_ADDOPTS", None)
+
 # A shell lets what runs in its background ignore Ctrl-C, and every process started from there.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIGURE = "figure"
 
+LONGEST_FIRST = (
+    *("test_exercises_graded.py", "test_grade_forging.py", "test_grade_fair.py", "test_grade.py"),
+    *("test_capstone.py", "test_exercises_07_10.py", "test_exercises_01_03.py"),
+    *("test_exercises_04_06.py", "test_grade_class.py", "test_engines_native.py"),
+    *(
+        "test_nbgrader.py",
+        "test_quiz_browser.py",
+        "test_bridge_dbos.py",
+        "test_bridge_dbos_laws.py",
+    ),
+    *("test_browser.py", "test_site.py", "test_model.py", "test_chaos.py", "test_museum.py"),
+    *("test_results.py", "11_chaos.ipynb", "test_readme.py", "04_results.ipynb"),
+    *("test_worker_processes.py", "test_progress.py", "test_conformance.py", "test_sweep.py"),
+    *("test_notebooks_tool.py", "test_sliders.py", "test_explore.py", "test_cli.py"),
+    *("09_workers.ipynb", "03_crash_window.ipynb", "test_mutations.py", "test_simulation.py"),
+)
+"""Which files take long enough to matter when several processes share them out."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # xdist would begin with the files of many tests
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.suffix == ".ipynb":
             item.add_marker(pytest.mark.slow)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: place.get(item.path.name, len(place)))
+
+
+def pytest_collection_finish() -> None:
+    """What is there from here on stays: the collector needn't look through it in each test."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,6 +7,7 @@ that a change of the engine can't make a mutation silently harmless.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+
+_NO_PLUGINS = ("-o", "addopts=")
+"""None of these tests is a notebook, and starting pytest with nbval takes longer than a test."""
 
 
 class Mutation(NamedTuple):
@@ -168,9 +172,16 @@ def verdict(mutation: Mutation) -> Verdict:
         _apply(mutation, copy / "durable_mini" / mutation.file)
         tests = [f"tests/{name}" for name in mutation.tests]
         options = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-m", "not slow"]
-        command = [sys.executable, "-m", "pytest", *options, *tests]
-        done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
-    red = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", done.stdout, re.MULTILINE)
+        command = [sys.executable, "-m", "pytest", *_NO_PLUGINS, *options, *tests]
+        done = subprocess.run(
+            command,
+            cwd=copy,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        )
+    red = re.search(r"^FAILED tests/(\S+)", done.stdout, re.MULTILINE)
     return Verdict(mutation, red[1] if red else None)
 
 

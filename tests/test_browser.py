@@ -74,7 +74,7 @@ def page(lab: support.Lab) -> Iterator[Any]:
 @pytest.fixture
 def widgets_page(page: Any, lab: support.Lab) -> Any:
     """The page with the notebook of widgets, run once; each test finds it as the last left it."""
-    if "widgets.ipynb" not in page.url:
+    if not support.shows(page, "widgets.ipynb"):
         support.open_notebook(page, lab, "widgets.ipynb")
         support.run_all(page)
         assert support.errors_in_notebook(page) == []
@@ -165,7 +165,7 @@ def test_results_chapter_shows_its_picture_before_anything_runs_and_moves_after(
     cell.locator("img[src^='data:image/png']").wait_for()
     cell.get_by_text("A run costs").wait_for()
 
-    support.run_all(page, timeout_s=300)
+    support.run_down_to(page, "results_slider()")
     assert support.errors_in_notebook(page) == []
     before, table = picture_of(cell), cell.locator("table").first.inner_text()
     cell.locator(".noUi-handle").first.focus()

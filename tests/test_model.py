@@ -1079,7 +1079,7 @@ def test_runs_on_a_file_come_to_what_the_model_says(machine: Any) -> None:
 @pytest.mark.slow
 def test_runs_come_to_what_the_model_says_in_many_examples(figure: Callable[[str], None]) -> None:
     many = bool(os.environ.get("CI"))
-    run_examples(Interleavings, 2_000 if many else 300, 60)
+    run_examples(Interleavings, 1_000 if many else 300, 60)
     missing = sorted(kind for kind in KINDS if not happened[kind])
     for line in told(60):
         figure(line)
@@ -1089,4 +1089,4 @@ def test_runs_come_to_what_the_model_says_in_many_examples(figure: Callable[[str
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", [OnSQLite, OnLines])
 def test_runs_on_a_file_come_to_what_the_model_says_in_many_examples(machine: Any) -> None:
-    run_examples(machine, 300 if os.environ.get("CI") else 30, 30)
+    run_examples(machine, 150 if os.environ.get("CI") else 30, 30)

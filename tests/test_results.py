@@ -1,7 +1,6 @@
 """The results tables: what is in them, how they print, and a check that tells fault from noise."""
 
 import json
-import os
 import random
 from dataclasses import replace
 from functools import partial
@@ -9,6 +8,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from schedules import simulate_by_schedule
 
 from durable_mini.events import Position
 from durable_mini.lab import results as tables, simulation
@@ -25,7 +25,6 @@ from durable_mini.lab.results import (
 from durable_mini.lab.theory import STRATEGIES, Quantity, Result, exact
 
 MANY_RUNS = 40_000
-ENGINE_RUNS = MANY_RUNS if os.environ.get("CI") else 4_000  # so many take some minutes
 
 
 def drawn(strategy, crash_rate, runs, seed, *, weights=EQUAL_WEIGHTS, progress=None):
@@ -225,8 +224,16 @@ def test_a_total_of_the_source_says_of_how_many_runs_it_is(simulate_with):
 
 
 @pytest.mark.slow
-def test_many_runs_through_the_engine_agree_with_the_closed_forms():
-    assert check_results(results(runs=ENGINE_RUNS)) == []
+def test_many_runs_through_the_engine_agree_with_the_closed_forms(simulate_with):
+    simulate_with(simulate_by_schedule)
+    assert check_results(results(runs=MANY_RUNS)) == []
+
+
+@pytest.mark.slow
+def test_tables_of_runs_by_their_crashes_are_those_of_every_run_through_the_engine(simulate_with):
+    every_run = results(runs=400)
+    simulate_with(simulate_by_schedule)
+    assert results(runs=400) == every_run
 
 
 @pytest.fixture
@@ -256,7 +263,7 @@ def test_a_crash_after_the_last_step_left_out_of_the_engine_turns_the_check_red(
     journal_through_the_engine, monkeypatch
 ):
     monkeypatch.setattr(simulation, "CrashPlan", ForgetfulPlan)
-    journal_through_the_engine(simulation.simulate)
+    journal_through_the_engine(simulate_by_schedule)
     complaints = check_results(results(runs=10_000, crash_rates=(0.2,)))
     assert [line.partition(", exact")[0].rpartition(" ")[0] for line in complaints] == [
         "journal at 0.2: restarts: simulated"
@@ -265,7 +272,7 @@ def test_a_crash_after_the_last_step_left_out_of_the_engine_turns_the_check_red(
 
 @pytest.mark.slow
 def test_unequal_position_weights_in_the_engine_turn_the_check_red(journal_through_the_engine):
-    journal_through_the_engine(partial(simulation.simulate, weights=(0.45, 0.275, 0.275)))
+    journal_through_the_engine(partial(simulate_by_schedule, weights=(0.45, 0.275, 0.275)))
     complaints = check_results(results(runs=10_000, crash_rates=(0.2,)))
     assert any("journal at 0.2: cost: simulated" in line for line in complaints)
     assert any("journal at 0.2: duplicates: simulated" in line for line in complaints)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from schedules import simulate_by_schedule
 
 from durable_mini.lab import (
     EQUAL_WEIGHTS,
@@ -79,12 +80,24 @@ def test_four_thousand_runs_agree_in_means_and_spreads(
     strategy: str, crash_rate: float, weights: Any, shape: Any
 ) -> None:
     setting = {"weights": weights, "shape": shape}
-    found = simulate(strategy, crash_rate, 4_000, seed=11, **setting)
+    found = simulate_by_schedule(strategy, crash_rate, 4_000, seed=11, **setting)
     expected = exact(strategy, crash_rate, 4_000, **setting)
     distances = distances_se(found, expected)
     assert max(distances.values()) <= LIMIT_SE, distances
     for name, quantity in three(expected).items():
         assert three(found)[name].sd == pytest.approx(quantity.sd, rel=0.15, abs=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("crash_rate", "weights", "shape"), SETTINGS)
+def test_runs_by_their_crashes_come_to_what_every_run_through_the_engine_comes_to(
+    strategy: str, crash_rate: float, weights: Any, shape: Any
+) -> None:
+    setting = {"weights": weights, "shape": shape}
+    assert simulate_by_schedule(strategy, crash_rate, 200, seed=13, **setting) == simulate(
+        strategy, crash_rate, 200, seed=13, **setting
+    )
 
 
 class LenientPlan(CrashPlan):
@@ -102,13 +115,13 @@ def test_the_comparison_sees_a_crash_after_the_last_step_that_is_left_out(
 ) -> None:
     setting: dict[str, Any] = {"weights": (0.0, 0.0, 1.0)}
     monkeypatch.setattr(simulation, "CrashPlan", LenientPlan)
-    found, expected = (f(strategy, 0.2, 1_000, **setting) for f in (simulate, exact))
+    found, expected = (f(strategy, 0.2, 1_000, **setting) for f in (simulate_by_schedule, exact))
     assert distances_se(found, expected)["restarts"] > LIMIT_SE
 
 
 @pytest.mark.slow
 def test_the_comparison_sees_position_weights_that_are_not_equal() -> None:
-    found = simulate("journal", 0.2, 4_000, weights=(0.45, 0.275, 0.275))
+    found = simulate_by_schedule("journal", 0.2, 4_000, weights=(0.45, 0.275, 0.275))
     distances = distances_se(found, exact("journal", 0.2, 4_000))
     assert min(distances["cost"], distances["duplicates"]) > LIMIT_SE
 

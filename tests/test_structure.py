@@ -912,6 +912,22 @@ def test_structure_once_read_is_that_of_the_code_that_runs(tmp_path):
     assert structure(agent) is before
 
 
+OTHER = """
+@workflow()
+def other(ctx, x):
+    ctx.step('look', f)
+"""
+
+
+def test_structure_of_a_file_edited_after_another_workflow_of_it_was_read_is_refused(tmp_path):
+    agent = agent_with(tmp_path, BASE, OTHER)
+    other = sys.modules[agent.fn.__module__].other
+    structure(other)
+    path = Path(agent.fn.__code__.co_filename)
+    path.write_text(path.read_text().replace("'plan'", "'plot'"))
+    assert_unreadable(agent, "edited since it was loaded")
+
+
 PATCHED_BASE = (
     BASE
     + """
