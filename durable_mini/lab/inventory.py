@@ -162,14 +162,6 @@ INVENTORY: tuple[Item, ...] = (
         "07",
     ),
     Item(
-        "A yes has to come by Friday noon. It is recorded on Thursday, while no worker is up; the "
-        "first one looks on Saturday. Who wins?",
-        ("the time-out", "whichever the worker looks at first", "the yes"),
-        "the yes",
-        "What counts is when the yes was recorded, not when somebody had time to look.",
-        "07",
-    ),
-    Item(
         "A charge went through and its answer got lost. Then a later step fails for good, and all "
         "is to be undone. When must the refund have been registered for the money to come back?",
         ("before the charge", "when the charge was confirmed", "when the later step failed"),
@@ -198,6 +190,19 @@ INVENTORY: tuple[Item, ...] = (
         "Workflow code runs again from the top in every attempt, and adds again for each replayed "
         "call. The price belongs in the step's own record.",
         "10",
+    ),
+    Item(
+        "A queue starts a job again from its beginning when the worker dies. For which job is that "
+        "good enough?",
+        (
+            "for any, if workers seldom die",
+            "for any whose effects carry keys",
+            "for one of seconds that waits for nobody",
+        ),
+        "for one of seconds that waits for nobody",
+        "How often workers die is half of it; the rest is how much is done again, and whether "
+        "somebody has to be waited for. Keys stop a repeated effect, not the repeated work.",
+        "12",
     ),
     _zero_item(),
 )
