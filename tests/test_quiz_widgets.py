@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from noon import Now
 
 from durable_mini import FakeClock
 from durable_mini.school import board_widget, quiz_widget, rehearse
@@ -19,16 +20,7 @@ from durable_mini.school.quiz_widget import Quiz, sample
 from durable_mini.school.rehearsal import Rehearsal
 from durable_mini.school.reviews import Reviews
 
-NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 BANK = [one for one in load_questions() if one.core]
-
-
-class Now:
-    def __init__(self) -> None:
-        self.at = NOON
-
-    def __call__(self) -> datetime:
-        return self.at
 
 
 @pytest.fixture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
+from noon import NOON, Now
 
 from durable_mini.school.bank import FollowUp, Point, Question
 from durable_mini.school.rehearsal import NEW_A_DAY, Rehearsal, follow_up_to
@@ -14,7 +15,6 @@ from durable_mini.school.rehearsal_pictures import ahead_rows, pictures, strengt
 from durable_mini.school.reviews import Review, Reviews, ReviewsError
 from durable_mini.school.rubric import Heard
 
-NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 POINTS = (Point("bonus", "b", False), Point("first", "f", True), Point("second", "s", True))
 FOLLOW_UPS = (
     FollowUp("always-1", "always", "?", "!"),
@@ -33,16 +33,6 @@ def question(name: str, *, core: bool = False, chapter: str = "02_replay") -> Qu
     return Question(
         name, chapter, "explain", 1, core, "?", "", "!", POINTS, ("flag",), FOLLOW_UPS, "", {}, ()
     )
-
-
-class Now:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.at = NOON
-
-    def __call__(self) -> datetime:
-        return self.at
 
 
 @pytest.fixture

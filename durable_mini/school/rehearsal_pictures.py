@@ -143,7 +143,7 @@ def confidence_rows(reviews: Sequence[Review]) -> list[dict[str, str | int]]:
 def confidence(reviews: Sequence[Review]) -> Picture:
     """A grid: how sure you were against what it was worth; above the diagonal you knew more."""
     counts = confidence_counts(reviews)
-    figure = blank_figure(5.6, 4.2)
+    figure = blank_figure(5.6, 4.3)
     axes = figure.subplots()
     most = max(counts.values(), default=1)
     for (said, got), count in counts.items():

@@ -40,7 +40,7 @@ from durable_mini.bridges.measured import Law
 from durable_mini.clock import SystemClock
 from durable_mini.events import ENDED, RunStatus
 from durable_mini.lab.conformance import CAPABILITIES, Row, adapter, check_engine
-from durable_mini.lab.conformance.engines import NotCompletedError
+from durable_mini.lab.conformance.engines import ByRunId, NotCompletedError
 from durable_mini.lab.conformance.surroundings import Surroundings
 from durable_mini.lab.conformance.watching import Look
 from durable_mini.structure import Workflow, workflow as durable
@@ -96,7 +96,7 @@ class _Engine(DBOSEngine):
             raise
 
 
-class CheckedBridge:
+class CheckedBridge(ByRunId):
     """The bridge as one process of the kit."""
 
     offers = frozenset(CAPABILITIES)
@@ -144,22 +144,6 @@ class CheckedBridge:
         if run.status is not RunStatus.COMPLETED or me in engine.lost:
             raise NotCompletedError(f"run {run_id} is {run.status}: {run.error}")
         return run.result
-
-    def history(self, run_id: str) -> list[tuple[int, str, str]]:
-        """Number, kind and name of each event."""
-        return [(event.seq, event.kind, event.name) for event in self._engine.history(run_id)]
-
-    def signal(self, run_id: str, name: str, payload: Any, signal_id: str) -> None:
-        """Give a run something from outside."""
-        self._engine.signal(run_id, name, payload, signal_id=signal_id)
-
-    def cancel(self, run_id: str) -> None:
-        """Ask a run to stop."""
-        self._engine.cancel(run_id)
-
-    def cost(self, run_id: str) -> float:
-        """What a run has spent."""
-        return self._engine.describe(run_id).cost
 
     def close(self) -> None:
         """End the process."""

@@ -32,7 +32,29 @@ class NotCompletedError(Exception):
     """A run that has no result: it waits, failed, was cancelled, or needs attention."""
 
 
-class DurableMini:
+class ByRunId:
+    """What the kit asks of a run by its id, for any engine with the methods of `Engine`."""
+
+    _engine: Any
+
+    def history(self, run_id: str) -> list[tuple[int, str, str]]:
+        """Number, kind and name of each event."""
+        return [(event.seq, event.kind, event.name) for event in self._engine.history(run_id)]
+
+    def signal(self, run_id: str, name: str, payload: Any, signal_id: str) -> None:
+        """Give a run something from outside."""
+        self._engine.signal(run_id, name, payload, signal_id=signal_id)
+
+    def cancel(self, run_id: str) -> None:
+        """Ask a run to stop."""
+        self._engine.cancel(run_id)
+
+    def cost(self, run_id: str) -> float:
+        """What a run has spent."""
+        return float(self._engine.describe(run_id).cost)
+
+
+class DurableMini(ByRunId):
     """An engine of durable_mini, as one process.
 
     Args:
@@ -63,22 +85,6 @@ class DurableMini:
         if run.status is not RunStatus.COMPLETED:
             raise NotCompletedError(_said(run))
         return run.result
-
-    def history(self, run_id: str) -> list[tuple[int, str, str]]:
-        """Number, kind and name of each event."""
-        return [(event.seq, event.kind, event.name) for event in self._engine.history(run_id)]
-
-    def signal(self, run_id: str, name: str, payload: Any, signal_id: str) -> None:
-        """Give a run something from outside."""
-        self._engine.signal(run_id, name, payload, signal_id=signal_id)
-
-    def cancel(self, run_id: str) -> None:
-        """Ask a run to stop."""
-        self._engine.cancel(run_id)
-
-    def cost(self, run_id: str) -> float:
-        """What a run has spent."""
-        return self._engine.describe(run_id).cost
 
     def close(self) -> None:
         """End the process."""
